@@ -265,6 +265,27 @@ except FileNotFoundError: os._exit(4)";
 }
 
 #[test]
+fn what_the_tree_begins_is_counted() {
+    let begun = |script: &str| {
+        let events = python(script, "exit");
+        ["forked", "executed", "threads"].map(|name| number(one(&events, "exit"), name))
+    };
+    assert_eq!(begun("pass"), [0, 0, 0]);
+    assert_eq!(begun("import os; os.execv('/bin/true', ['true'])"), [0, 0, 0], "its own programs do not count");
+    assert_eq!(begun("import os; os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)"), [0, 1, 0]);
+    let script = "
+import os, threading
+for child in (lambda: os._exit(0), lambda: os.execv('/bin/true', ['true']), lambda: (os.fork(), os._exit(0))):
+    if (pid := os.fork()) == 0: child()
+    os.waitpid(pid, 0)
+threading.Thread(target=int).start()
+if os.fork() == 0: threading.Event().wait()
+os._exit(0)";
+    assert_eq!(begun(script), [4, 1, 1], "one that lives on too");
+    assert_eq!(python(script, "none").iter().find(|event| event["ev"] == "exit").unwrap().get("forked"), None);
+}
+
+#[test]
 fn the_root_may_execute_another_program_from_a_thread() {
     let script = "
 import os, threading

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from hugewise.advise import advise as phases
-from hugewise.advise.advice import Advice, answer, settings
-from hugewise.advise.program import allocator_of
+from hugewise.advise.advice import Advice, answer, details, settings
 from hugewise.advise.question import Question, command
 from hugewise.errors import UserError
 from hugewise.session import progress
 from hugewise.session.progress import AttemptStarted, Event, Message
 from hugewise.store.folder import RunFolder
-from tests.requirements import need_program, need_root
+from tests.build import known
+from tests.build.services import service as service_parameters
+from tests.requirements import need_root
 from tests.servers.trying import need_pages
 
 pytestmark = pytest.mark.usefixtures("unchanged")
@@ -133,14 +135,57 @@ def test_a_folder_that_is_no_advice_is_refused(tmp_path: Path) -> None:
         phases.resume(tmp_path)
 
 
-def test_whose_allocator_a_tunable_reaches(tmp_path: Path) -> None:
-    need_program("gcc", "gcc")
-    assert allocator_of("no-such-program-anywhere") is None
-    script = tmp_path / "script"
-    script.write_text("#!/bin/sh\nexit 0\n")
-    script.chmod(0o755)
-    shell = allocator_of(str(script))
-    assert shell is not None
-    assert shell.tuned is not False
-    (tmp_path / "fifo").touch()
-    assert allocator_of(str(tmp_path / "fifo")) is None, "it is no program"
+# -- a service
+
+
+def of_service(*words: str, **parameters: Any) -> Question:
+    made = service_parameters(*words, environment=["ROUNDS=3", "HELD=24"], **parameters)
+    return Question(workload={"name": "service", "parameters": made}, seconds=120.0, most=2)
+
+
+def test_a_service_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
+    need_root()
+    need_pages()
+    found, folder = phases.advise(of_service(asked=400), tmp_path)
+    assert found.arrived == "finished"
+    assert found.pilot is not None
+    assert found.pilot.memory > 24 << 20, "the server's"
+    assert [each.name for each in found.tried] == ["advised", "pool-2m"]
+    last = found.confirmed
+    assert last is not None
+    assert last.verdict == "better", last.reason
+    assert known(last.ratio) < 0.7
+    assert last.design == "sequential", "there is no calibration of it"
+    assert "  ".join(details(found)).count("Design: sequential, its arms one after the other.") == 1
+    again, _ = phases.resume(folder)
+    assert again.confirmed == last
+
+
+def test_a_service_that_was_interrupted_goes_on(tmp_path: Path) -> None:
+    need_root()
+    need_pages()
+    found, folder = phases.advise(of_service(asked=400), tmp_path, listener=interrupting("screening"))
+    assert found.arrived == "screening"
+    after, _ = phases.resume(folder)
+    assert after.arrived == "finished"
+    assert after.confirmed is not None
+    assert after.pilot_folder == found.pilot_folder
+
+
+@pytest.mark.parametrize(
+    ("words", "parameters", "told", "cure"),
+    [
+        (("early",), {}, "the service could not be measured: server ended before it answered", "by hand"),
+        (("daemon",), {}, "it went into the background", "by hand"),
+        (("silent",), {"ready_within": "500ms"}, "it does not listen at TCP port", "--ready"),
+        (("mortal",), {}, "the service fails under its load: server ended", "stays up"),
+        ((), {"status": 3}, "the service fails under its load: exit status 3", "end with status 0"),
+    ],
+)
+def test_a_service_that_cannot_be_measured_is_said_at_once(
+    tmp_path: Path, words: tuple[str, ...], parameters: dict[str, Any], told: str, cure: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        phases.advise(of_service(*words, **parameters), tmp_path)
+    assert told in caught.value.message
+    assert cure in (caught.value.hint or "")

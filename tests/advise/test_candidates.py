@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from hugewise.advise.candidates import RULES, ProgramHere, candidates
+from hugewise.advise.pilot import _most
 from hugewise.advise.question import Question, command, confirmation, screening
+from tests.build.trials import attempt
 
 HERE = ProgramHere(
     root=True, mode="madvise", top="madvise", pmd=2 << 20, mthp=(64 << 10, 1 << 20), pools=(2 << 20,), huge=0.0,
@@ -49,6 +51,61 @@ def test_what_reaches_least_comes_first() -> None:
 )
 def test_what_cannot_reach_the_program_is_left_out_by_name(name: str, changes: dict[str, Any], words: str) -> None:
     assert words in left(name, **changes)
+
+
+LAID: dict[str, Any] = {"allocator": "glibc", "forked": 0, "executed": 0, "threads": 0}
+OLD: dict[str, Any] = {**LAID, "allocator": "glibc 2.31", "tuned": False, "why": "its glibc is older"}
+GIANT: dict[str, Any] = {**LAID, "pools": (2 << 20, 1 << 30), "memory": 3 << 30}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("heap-thp", {**LAID, "mode": "always", "top": "always"}),
+        ("heap-thp", {**LAID, "threads": 2}),
+        ("heap-thp", {**LAID, "allocator": "CPython"}),
+        ("heap-thp", {**LAID, "allocator": "jemalloc", "tuned": False}),
+        ("heap-thp", {**OLD, "root": False}),
+        ("heap-2m", OLD),
+        ("heap-1g", GIANT),
+    ],
+)
+def test_a_layout_is_tried_where_nothing_plainer_does_the_same(name: str, changes: dict[str, Any]) -> None:
+    assert name in tried(**changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("heap-thp", LAID, "`advised` gives the same heap the same pages"),
+        ("heap-thp", {**LAID, "unlaid": "a layout does not reach x: it is static"}, "it is static"),
+        ("heap-thp", {**OLD, "mode": "never"}, "set to never"),
+        ("heap-thp", {**OLD, "pmd": 512 << 20}, "of 2m alone"),
+        ("heap-thp", {**OLD, "pmd": None}, "no transparent huge pages"),
+        ("heap-thp", {**OLD, "huge": 0.99}, "in huge pages already"),
+        ("heap-thp", {**OLD, "allocator": "tcmalloc"}, "its memory comes from tcmalloc"),
+        ("heap-2m", LAID, "`pool-2m` takes the same pages"),
+        ("heap-2m", {**OLD, "forked": 3}, "forks without exec (3 in a run)"),
+        ("heap-2m", {**OLD, "forked": None}, "whether it forks was not seen"),
+        ("heap-2m", {**OLD, "executed": 1}, "begins other programs (1 in a run)"),
+        ("heap-2m", {**OLD, "allocator": "jemalloc"}, "jemalloc unmaps pieces"),
+        ("heap-2m", {**OLD, "root": False}, "needs root"),
+        ("heap-2m", {**OLD, "memory": 0}, "name it with --pool"),
+        ("heap-1g", {**GIANT, "memory": 1 << 29}, "less memory than one page"),
+        ("heap-1g", {**GIANT, "forked": 1}, "a child is killed"),
+        ("heap-1g", LAID, "no pool of pages of that size"),
+    ],
+)
+def test_a_layout_that_is_not_tried_is_left_out_with_the_reason(name: str, changes: dict[str, Any], words: str) -> None:
+    assert words in left(name, **changes)
+
+
+def test_a_pilot_that_followed_every_run_says_what_was_begun() -> None:
+    counts = {"forked": 1, "executed": 0, "threads": 4}
+    ran = attempt("as-is", 1.0, cell="command", begun=counts)
+    again = msgspec.structs.replace(ran, begun={**counts, "forked": 3})
+    assert [_most([ran, again], name) for name in counts] == [3, 0, 4]
+    assert _most([ran, msgspec.structs.replace(ran, begun={})], "forked") is None
 
 
 def test_pages_that_nobody_saw_are_no_reason_to_leave_anything_out() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from hugewise.advise import advise as phases
-from hugewise.advise import choosing
+from hugewise.advise import choosing, layouts
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import Advice, answer, details, settings
@@ -35,6 +35,7 @@ from hugewise.stats.family import methods_for
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import ArmRecord, Begun, BlockClosed, BlockOpened, CellRecord, Closed
 from hugewise.study.study import Study
+from tests.build import known
 from tests.build.studies import FakeHost
 from tests.build.trials import attempt, begun, delivery
 
@@ -65,7 +66,7 @@ class Machine:
         gone = {left.policy for left in self.left_out}
         names = [use.name for use in study.policies if use.name not in gone]
         cell = CellRecord(
-            id="command", workload="command", values={}, metric=WALL, baseline="as-is",
+            id="command", workload="command", values={}, metric=WALL, baseline=study.compared_with,
             delivery=DeliveryThreshold(0.0, 0.01),
             arms=tuple(
                 ArmRecord(name, Treatment(policy=name, mechanism="process", target=ANY), 0, Deployment(note=""))
@@ -89,7 +90,7 @@ class Machine:
             wanted = [method.contrast.arm for method in methods if method.decision().status == "continue"]
             if not wanted:
                 break
-            arms = ["as-is", *wanted]
+            arms = [study.compared_with, *dict.fromkeys(wanted)]
             folder.append(BlockOpened(t=1000.0 + number, block=number, cell="command", session=1, arms=arms))
             for order, arm in enumerate(arms):
                 folder.append(Begun(t=1000.0 + number, block=number, arms=[arm], number=1))
@@ -175,7 +176,7 @@ def test_an_interrupt_between_two_phases_leaves_what_is_known(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(pilots, "judged", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(pilots, "judged", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         found, folder = phases.advise(ASKED, tmp_path)
     assert answer(found) == "No answer yet: it ended in the pilot."
     assert phases.resume(folder)[0].arrived == "finished"
@@ -293,6 +294,56 @@ def test_the_pool_that_was_asked_for_is_known_memory(machine: Machine) -> None:
     seen.append(phases._found(pilot, msgspec.structs.replace(ASKED, pool=1 << 30)))
     assert (seen[0].memory, seen[0].huge) == (1 << 30, None)
     assert questions.pilot(ASKED).confidence == 0.9
+
+
+HEAP = SettingCandidate(
+    name="heap-thp", use={"name": "heap-thp", "from": "layout-thp", "mechanism": "process"}, reach="process", reason="r"
+)
+
+
+def test_a_layout_that_is_better_is_told_apart(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(phases, "candidates", lambda *_: ((HEAP,), []))
+    machine.levels = {"heap-thp": -0.3, "library": -0.1}
+    found, folder = phases.advise(ASKED, tmp_path)
+    assert [study.name for study in machine.begun] == ["advise-pilot", "advise-confirmation", "advise-apart"]
+    assert found.apart is not None
+    assert found.apart.library.ratio == pytest.approx(math.exp(-0.1), abs=0.02)
+    assert found.apart.pages.ratio == pytest.approx(math.exp(-0.2), abs=0.02)
+    assert known(machine.begun[1].budget.time) < 0.76 * ASKED.seconds, "some time is kept for it"
+    assert any(one.startswith("Of that, wall_s: the library alone") for one in details(found))
+    assert kept(folder) == found
+
+
+def test_interrupted_while_a_gain_is_told_apart_it_has_its_answer_and_goes_on(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(phases, "candidates", lambda *_: ((HEAP,), []))
+    machine.levels = {"heap-thp": -0.3, "library": -0.1}
+    machine.stops["advise-apart"] = 2
+    found, folder = phases.advise(ASKED, tmp_path)
+    assert (found.arrived, found.apart) == ("confirmation", None)
+    assert answer(found).startswith("Set `heap-thp`")
+    after, _ = phases.resume(folder)
+    assert after.apart is not None
+    assert (after.arrived, after.apart_folder) == ("finished", found.apart_folder)
+
+
+def test_a_layout_without_time_left_is_not_told_apart(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(phases, "candidates", lambda *_: ((HEAP,), []))
+    monkeypatch.setattr(layouts, "blocks", lambda *_: 0)
+    machine.levels = {"heap-thp": -0.3}
+    found, _ = phases.advise(ASKED, tmp_path)
+    assert found.apart is None
+    assert any("no time was left" in one for one in details(found))
+
+
+def test_a_setting_without_a_library_has_nothing_to_be_told_apart(machine: Machine, tmp_path: Path) -> None:
+    found, _ = phases.advise(ASKED, tmp_path)
+    assert (found.apart, found.apart_folder) == (None, "")
 
 
 THREE = (*TRIED, msgspec.structs.replace(TRIED[0], name="other", use={"name": "other", "from": "base"}))

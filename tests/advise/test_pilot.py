@@ -123,3 +123,21 @@ def test_the_share_in_huge_pages() -> None:
     assert SEEN.huge == 0.25
     assert msgspec.structs.replace(SEEN, coverage={}).huge is None
     assert msgspec.structs.replace(SEEN, coverage={"anon:65536": 1.0, "shmem:2097152": 5.0}).huge == 0.0
+
+
+def test_a_load_that_runs_by_the_clock_is_said() -> None:
+    steady = msgspec.structs.replace(SEEN, wall_s=10.0, sd=0.0004)
+    assert any("runs by the clock" in one for one in remarks(steady, 600.0, 0.01, loaded=True))
+    for other in (steady, SEEN, msgspec.structs.replace(steady, wall_s=0.5)):
+        assert not any("by the clock" in one for one in remarks(other, 600.0, 0.01, loaded=other is not steady))
+
+
+def test_what_fails_of_a_service_is_told_of_its_load_or_its_server(tmp_path: Path) -> None:
+    bad = ran(1.0, 1, "as-is", state="failed", reason="exit status 3")
+    with pytest.raises(UserError, match="the service fails under its load: exit status 3") as caught:
+        judged([block(1, bad)], tmp_path, 600.0, service=True)
+    assert "try both by hand" in (caught.value.hint or "")
+    early = ran(1.0, 1, "as-is", state="rejected", reason="server ended before it answered")
+    with pytest.raises(UserError, match="the service could not be measured: server ended before it answered") as caught:
+        judged([block(1, early)], tmp_path, 600.0, service=True)
+    assert "--ready says how it is known to be up" in (caught.value.hint or "")

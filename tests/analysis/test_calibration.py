@@ -83,6 +83,15 @@ def test_a_good_calibration_lets_verdicts_stand() -> None:
     assert same("chase", {"bytes": 1 << 21}, "ns_per_load") != KEY
 
 
+def test_how_long_a_service_is_waited_for_is_no_part_of_what_is_measured() -> None:
+    key = same("service", {"load": ("a",), "ready_within": 5.0, "pool_bytes": 0}, "wall_s")
+    assert same("service", {"load": ("a",), "ready_within": 60.0, "pool_bytes": 1 << 20}, "wall_s") == key
+    assert same("service", {"load": ("b",), "ready_within": 5.0, "pool_bytes": 0}, "wall_s") != key
+    assert same("command", {"argv": ("a",), "pool_bytes": 0}, "wall_s") != same(
+        "command", {"argv": ("a",), "pool_bytes": 1 << 20}, "wall_s"
+    )
+
+
 def test_a_calibration_in_guests_counts_for_guests_of_the_same_kind() -> None:
     inside = same("chase", {"bytes": 1 << 20}, "ns_per_load", {"accelerator": "kvm", "memory": 1 << 30})
     assert same("chase", {"bytes": 1 << 20}, "ns_per_load", {"memory": 1 << 30, "accelerator": "kvm"}) == inside

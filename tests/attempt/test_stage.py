@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -22,7 +23,7 @@ from hugewise.machine.machine import Contained
 from hugewise.machine.roles import roles
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Part, Places, RoleUse, Server, Step, Window, Write, counted
+from hugewise.model.scene import Part, Places, Quota, RoleUse, Server, Step, Window, Write, counted
 from hugewise.reading import UnreadableError
 from tests.requirements import need
 
@@ -159,13 +160,24 @@ def test_a_recipe_writes_files_and_ends_its_servers(stage: Stage) -> None:
     assert stage.running == []
 
 
-def attended(stage: Stage, argv: list[str], window: Window | None, looks: list[float]) -> list[float]:
+def attended(
+    stage: Stage,
+    argv: list[str],
+    window: Window | None,
+    looks: list[float],
+    enough: Literal["ALRM"] | Write | None = None,
+) -> list[float]:
     """Play `argv` as the timed command would be, without the probe; the moments that were marked."""
     marks: list[float] = []
     with subprocess.Popen(argv, cwd=stage.places.run) as process:
+        if isinstance(stage.client, Group):
+            stage.client.pids.append(process.pid)
         begun = time.monotonic()
         alongside = stage.attend(
-            window, lambda: marks.append(time.monotonic() - begun), lambda: looks.append(time.monotonic() - begun)
+            window,
+            lambda: marks.append(time.monotonic() - begun),
+            lambda: looks.append(time.monotonic() - begun),
+            enough=enough,
         )
         try:
             alongside([LocalLauncher(process)])
@@ -181,6 +193,66 @@ def test_the_window_is_marked_at_its_ends_and_looked_at_after_it(stage: Stage) -
     assert marks[0] >= 0.1
     assert marks[1] >= 0.3
     assert looks[0] >= marks[1]
+
+
+class Group(Contained):
+    """A group that was told which processes it has."""
+
+    def __init__(self) -> None:
+        self.pids: list[int] = []
+
+    def processes(self) -> list[int]:
+        return self.pids
+
+
+UNTIL_TOLD = "import os, signal, time; signal.signal(signal.SIGALRM, lambda *_: os._exit(0)); time.sleep(60)"
+
+
+def test_a_command_ends_by_a_signal_when_its_window_is_over_and_it_was_looked_at(stage: Stage) -> None:
+    looks: list[float] = []
+    stage.client = Group()
+    begun = time.monotonic()
+    marks = attended(stage, [PYTHON, "-c", UNTIL_TOLD], Window(0.3, 0.2), looks, "ALRM")
+    assert looks[0] >= marks[1] >= 0.5
+    assert time.monotonic() - begun < 30
+
+
+WORKS = """
+import os, signal, sys, time
+signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+data, run = sys.argv[1:]
+while not os.path.exists(data + "/begin"):
+    time.sleep(0.005)
+for number in range(2):
+    time.sleep(0.1)
+    open(f"{run}/done.{number}", "w").close()
+time.sleep(60)
+"""
+
+
+def test_the_measured_part_of_a_given_work_ends_when_all_have_done_their_share(stage: Stage) -> None:
+    for folder in (stage.places.data, stage.places.run):
+        os.chown(folder, os.geteuid(), os.getegid())
+    stage.account, stage.client = None, Group()
+    looks: list[float] = []
+    window = Window(0.3, 0.0, Quota(Write("begin", ""), re.compile(r"done\.\d+"), 2))
+    marks = attended(stage, [PYTHON, "-c", WORKS, stage.places.data, stage.places.run], window, looks, "ALRM")
+    assert len(marks) == 2 and marks[0] >= 0.3 and marks[1] - marks[0] >= 0.2
+    assert looks[0] >= marks[1]
+
+
+def test_who_ends_before_its_work_is_done_is_an_error(stage: Stage) -> None:
+    window = Window(0.05, 0.0, Quota(Write("begin", ""), re.compile(r"done\.\d+"), 2))
+    with pytest.raises(StageError, match="before its measured part of a given work was over"):
+        attended(stage, ["/usr/bin/sleep", "0.2"], window, [])
+
+
+def test_a_command_ends_by_a_file_that_it_looks_for(stage: Stage) -> None:
+    path = f"{stage.places.data}/enough"
+    script = f"import os, time\nwhile not os.path.exists({path!r}): time.sleep(0.01)"
+    begun = time.monotonic()
+    attended(stage, [PYTHON, "-c", script], Window(0.1, 0.1), [], Write("enough", ""))
+    assert 0.2 <= time.monotonic() - begun < 30
 
 
 def test_a_command_that_ends_before_its_window_does_is_an_error(stage: Stage) -> None:

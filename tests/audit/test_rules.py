@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 
 import pytest
 
 from hugewise.audit import collect
+from hugewise.audit.root import Root
 from hugewise.audit.rules import discover
 from tests.audit.conftest import Audit
 from tests.build.trees import KERNEL, Tree
@@ -408,6 +410,17 @@ AT_REST = both(
 )
 
 
+def limited(name: str) -> Change:
+    """A group that is called like the kernel's own files."""
+    return both(
+        put(f"/sys/fs/cgroup/{name}/hugetlb.2MB.max", "2097152"), put(f"/sys/fs/cgroup/{name}/cgroup.procs", "")
+    )
+
+
+def tmpfile(path: str) -> Change:
+    return put("/etc/tmpfiles.d/x.conf", f"w {path} - - - - 1\n")
+
+
 @pytest.mark.parametrize(
     ("rule", "change", "found"),
     [
@@ -438,6 +451,10 @@ AT_REST = both(
             False,
         ),
         ("postgresql-over-group-limit", both(AT_REST, group(**LIMITED)), True),
+        *(("cgroup-hugetlb-sigbus", limited(name), True) for name in ("io", "memory-hog.slice", "misc", "cgroup.x")),
+        ("cgroup-thp-invented", tmpfile("/sys/fs/cgroup/huge.slice/memory.high"), False),
+        ("cgroup-thp-invented", tmpfile("/sys/fs/cgroup/a.slice/hugetlb.2MB.max"), False),
+        ("cgroup-thp-invented", tmpfile("/sys/fs/cgroup/hugetlb.slice/memory.huge_pages"), True),
         ("jvm-thread-stacks", both(ALWAYS, java("22")), False),
         ("jvm-thread-stacks", both(ALWAYS, java("21")), True),
         ("jvm-thread-stacks", both(ALWAYS, java("21.0.1")), False),
@@ -448,3 +465,28 @@ AT_REST = both(
 def test_at_the_edge_of_a_rule(rule: str, change: Change, found: bool, tree: Tree, audit: Audit) -> None:
     change(tree)
     assert (f" {rule}: " in audit("--traps")[1]) == found
+
+
+@pytest.mark.parametrize("rule", ["preload-missing", "tuned-profile-missing"])
+def test_what_cannot_be_looked_at_is_not_said_to_be_missing(
+    rule: str, tree: Tree, audit: Audit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ordinary user may not enter each folder: that a file is not seen there says nothing."""
+    tree.put("/hidden/lib.so", b"")
+    service("Environment=LD_PRELOAD=/hidden/lib.so")(tree)
+    tree.put("/etc/tuned/active_profile", "mine\n")
+    tree.put("/etc/tuned/mine/tuned.conf", "[main]\n")
+    found = Root._entered
+
+    def entered(self: Root, descriptor: int, path: str) -> None:
+        if path in ("/hidden/lib.so", "/etc/tuned/mine/tuned.conf"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        found(self, descriptor, path)
+
+    monkeypatch.setattr(Root, "_entered", entered)
+    said = audit("--traps")[1]
+    assert f" {rule}: " not in said and "Permission denied" in said
+    monkeypatch.undo()
+    tree.at("/hidden/lib.so").unlink()
+    tree.at("/etc/tuned/mine/tuned.conf").unlink()
+    assert f" {rule}: " in audit("--traps")[1]

@@ -29,6 +29,12 @@ def server(tree: Tree, kind: str) -> ServerConfig:
     return found
 
 
+def owned(tree: Tree, pid: int, account: int) -> None:
+    """The process is that account's."""
+    place = tree.at(f"/proc/{pid}/status")
+    place.write_text(place.read_text().replace("Uid:\t0\t0\t0\t0", f"Uid:\t{account}\t0\t0\t0"))
+
+
 def test_of_this_process_the_kernel_says_what_is_so() -> None:
     environment = os.environ | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0:glibc.malloc.arena_max=1", "TOKEN": SECRET}
     child = subprocess.Popen(
@@ -69,6 +75,55 @@ def test_nothing_of_environments_and_command_lines_but_known_settings_is_printed
         _, said = audit(*more)
         assert SECRET not in said
         assert "UseLargePages" in said and "disable-thp" in said
+
+
+@pytest.mark.timeout(20)
+def test_a_long_variable_takes_no_longer_than_it_is(tree: Tree) -> None:
+    """A pattern that tries each place anew took half a minute of root's for one process of anybody's."""
+    tree.process(200, "slow")
+    tree.put("/proc/200/environ", (b"GLIBC_TUNABLES=glibc." + b"huge" * 16000 + b"\nx\0") * 15)
+    (found,) = [each for each in facts(tree).processes if each.pid == 200]
+    assert [one.value for one in found.environment] == ["(set; not shown)"]
+
+
+def test_processes_of_an_account_are_read_within_limits(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    for pid in (200, 201, 202):
+        tree.process(pid, "redis-server", environ={"X": "y" * 10_000, "MALLOC_CONF": "thp:always"})
+        owned(tree, pid, 1000)
+    tree.process(203, "redis-server", environ={"MALLOC_CONF": "thp:always"})
+    owned(tree, 203, 1001)
+    monkeypatch.setattr("hugewise.audit.running._MOST_OF_ONE", 15_000)
+    found = facts(tree)
+    assert [each.pid for each in found.processes if each.environment] == [200, 201, 203]
+    assert found.unread[0].startswith("processes of the account 1000: they have too much to read")
+    monkeypatch.setattr("hugewise.audit.running._MOST_OF_ALL", 1_000)
+    tree.process(204, "redis-server", environ={"MALLOC_CONF": "thp:always"}, unit="redis.service")
+    owned(tree, 204, 1000)
+    assert [each.pid for each in facts(tree).processes if each.environment] == [200, 204]
+
+
+@pytest.mark.parametrize("above", ["/user.slice/user-1000.slice/user@1000.service/x", "/system.slice/any.scope"])
+def test_a_group_of_somebody_elses_is_no_service_of_the_systems(tree: Tree, audit: Audit, above: str) -> None:
+    """A user's group of that name hid what is wrong with the service that does not run."""
+    tree.service("late", "ExecStart=/usr/bin/app", "Environment=GLIBC_TUNABLES=glibc.malloc.hugetlb=2")
+    tree.process(200, "x", group=f"{above}/late.service", environ={"MALLOC_CONF": "x"})
+    status, said = audit("--traps")
+    assert status == 3
+    assert "late.service: glibc.malloc.hugetlb=2" in " ".join(said.split())
+
+
+def test_the_service_of_a_container_manager_is_no_container(tree: Tree) -> None:
+    tree.put("/data/postgresql.conf", "huge_pages = on\n")
+    tree.process(300, "postgres", argv=["postgres", "-D", "/data"], unit="docker-postgres.service")
+    assert server(tree, "postgresql").value("huge_pages") == "on"
+
+
+def test_a_process_whose_first_thread_has_ended_is_there(tree: Tree) -> None:
+    tree.process(301, "app", environ={"MALLOC_CONF": "thp:always"})
+    for name in ("status", "environ"):
+        tree.put(f"/proc/300/task/301/{name}", tree.at(f"/proc/301/{name}").read_bytes())
+    tree.put("/proc/300/status", "Name:\tapp\nState:\tZ (zombie)\nPPid:\t1\n")
+    assert 300 in {each.pid for each in facts(tree).processes}
 
 
 def test_terminal_escapes_do_not_reach_the_terminal(tree: Tree, audit: Audit) -> None:

@@ -13,6 +13,7 @@ import hugewise
 from hugewise.advise import advise as phases
 from hugewise.report import deployed
 from tests.advise.test_advice import found
+from tests.build.results import plain
 from tests.cli.conftest import Call
 
 ESCAPE = "\x1b]0;owned\x07"
@@ -29,8 +30,10 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
     monkeypatch.setattr(phases, "advise", advise)
     monkeypatch.setattr(phases, "resume", lambda *_, **__: (found(), tmp_path / "advice"))
-    monkeypatch.setattr(hugewise, "open_results", lambda _: None)
-    monkeypatch.setattr(deployed, "write_files", lambda _, output, arm: [f"written to {output}: {arm}"])
+    monkeypatch.setattr(hugewise, "open_results", lambda _: plain())
+    monkeypatch.setattr(
+        deployed, "write_files", lambda _, output, unit, arms, **__: [f"written to {output} for {unit}: {arms}"]
+    )
     return seen
 
 
@@ -72,7 +75,7 @@ def test_json_stays_json_where_files_are_written(call: Call, asked: list[Any], t
     assert told["objective"].startswith("For speed")
     assert told["answer"].startswith("Set `advised`")
     assert [row["name"] for row in told["settings"]] == []
-    assert f"written to {tmp_path / 'deploy'}: advised" in err
+    assert f"written to {tmp_path / 'deploy'} for None: ['advised']" in err
 
 
 def test_a_folder_that_holds_something_is_refused_before_anything_is_measured(
@@ -105,6 +108,46 @@ def test_an_advice_that_goes_on_has_its_question_already(call: Call, asked: list
     assert call("advise", "--resume", tmp_path, "--", "true")[0] == call("advise")[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "told", "cure"),
+    [
+        (("--time", "90s", "./x", "y"), "./x y: a command stands behind --", "hugewise advise -- ./x y"),
+        (("--",), "there is no command behind --", "hugewise advise -- COMMAND"),
+        (("true",), "true: a program, and no study", "hugewise advise -- true"),
+        (("demo", "--", "true"), "a study and a command", "one thing is advised on"),
+        (("--from", "r", "demo"), "a study and --from", "--from RUN"),
+        (("--from", "r", "--time", "3m"), "--time belongs to a new advice", "nothing is measured"),
+        (("--resume", "r", "--prepare", "rm x"), "--prepare belongs to a new advice", "has its question"),
+        (("demo", "--metric", "x"), "--metric is none of a study", "the study has its own"),
+        (("demo", "--prepare", "rm x"), "--prepare is none of a study", "the study has its own"),
+        (("--only", "a", "--", "true"), "--only is none of a command", "for a STUDY"),
+        (("--prepare", "rm 'x", "--", "true"), "no closing quotation", "rm -f out.dat"),
+        (("demo",), "no cell of demo can be advised on", "hugewise run"),
+        (("no-such-study",), "no such file", "hugewise list studies"),
+        (("--time", "soon", "--", "true"), "--time soon", "--time 10m"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_cure(
+    call: Call, asked: list[Any], words: tuple[str, ...], told: str, cure: str
+) -> None:
+    status, out, err = call("advise", *words)
+    assert (status, out, asked) == (2, "", [])
+    assert told in " ".join(err.split())
+    assert cure in " ".join(err.split())
+
+
+def test_what_is_run_before_each_attempt_is_part_of_the_question(call: Call, asked: list[Any]) -> None:
+    assert call("advise", "--prepare", "rm -f 'a b'", "--", "true")[0] == 0
+    assert asked[0].workload["parameters"] == {"argv": ["true"], "prepare": ["rm", "-f", "a b"]}
+
+
+def test_all_forms_and_their_exit_statuses_are_in_the_help(call: Call) -> None:
+    status, out, _ = call("advise", "--help")
+    assert status == 0
+    for said in ("advise STUDY", "advise --from RUN", "-- COMMAND", "Exit status: 0", "130 interrupted", "--prepare"):
+        assert said in " ".join(out.split())
+
+
 def test_what_others_wrote_moves_no_cursor(
     call: Call, asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,3 +160,71 @@ def test_what_others_wrote_moves_no_cursor(
         assert status == 0
         assert "\x1b" not in out + err
         assert "\x07" not in out + err
+
+
+# -- a service
+
+SERVER, LOAD = "sh -c 'exec  a \"$1\"' {port}", "true --port {port}"
+
+
+def test_a_service_is_asked_about_with_its_load(call: Call, asked: list[Any]) -> None:
+    words = ("--server", SERVER, "--load", LOAD, "--ready", "exec:true {port}", "--fill", "true 'a b'")
+    status, _, err = call("advise", "--time", "60s", *words, "--environment", "A=b", "--value", "r,higher=regex:x")
+    assert status == 0, err
+    workload = asked[0].workload
+    assert workload["name"] == "service"
+    assert workload["parameters"] == {
+        "server": ["sh", "-c", 'exec  a "$1"', "{port}"],
+        "load": ["true", "--port", "{port}"],
+        "ready": "exec:true {port}",
+        "fill": ["true", "a b"],
+        "environment": ["A=b"],
+        "values": ["r,higher=regex:x"],
+        "ready_within": "5s",
+    }
+    assert asked[0].of_service
+
+
+@pytest.mark.parametrize(
+    ("words", "told", "cure"),
+    [
+        (("--server", SERVER), "--server is there, and --load is missing", "redis-benchmark"),
+        (("--load", LOAD), "--load is there, and --server is missing", "redis-server"),
+        (("--ready", "tcp:1"), "--ready is there, and --server is missing", "redis-server"),
+        (("--server", SERVER, "--load", LOAD, "--", "true"), "there is a command, and --server", "ask of one of them"),
+        (("--server", "a 'b", "--load", LOAD), '--server "a \'b": no closing quotation', "close every quote"),
+        (("--server", " ", "--load", LOAD), "--server ' ' names no program", "close every quote"),
+        (("--server", "/no/such", "--load", LOAD), "--server '/no/such': no such program", "whole path"),
+        (("--server", SERVER, "--load", "no-such-x"), "--load 'no-such-x': no such program", "whole path"),
+        (("--server", SERVER, "--load", LOAD, "--fill", "no-such-x"), "--fill 'no-such-x': no such", "whole path"),
+        (("--server", SERVER, "--load", LOAD, "--ready", "exec:no-such-x"), "--ready 'no-such-x': no such", "path"),
+        (("--server", SERVER, "--load", LOAD, "--ready", "up"), "--ready 'up': write tcp:PORT", "write for example"),
+        (("--server", SERVER, "--load", LOAD, "--environment", "A"), "--environment 'A' is not NAME=VALUE", "LANG=C"),
+        (("--server", f"a{ESCAPE} '", "--load", LOAD), "no closing quotation", "close every quote"),
+        (("--unit", "redis", "--", "true"), "--unit redis: only files have a unit's name", "--output FOLDER"),
+    ],
+)
+def test_a_service_that_makes_no_sense_is_refused_with_the_cure(
+    call: Call, asked: list[Any], words: tuple[str, ...], told: str, cure: str
+) -> None:
+    status, _, err = call("advise", *words)
+    assert (status, asked) == (2, [])
+    flat = " ".join(err.split())
+    assert told in flat
+    assert cure in flat
+    assert "\x1b" not in err
+
+
+def test_a_pending_advice_has_its_service_already(call: Call, asked: list[Any], tmp_path: Path) -> None:
+    status, _, err = call("advise", "--server", SERVER, "--load", LOAD, "--resume", tmp_path)
+    assert (status, asked) == (2, [])
+    assert "one thing is advised on at a time" in " ".join(err.split()) or "belongs to a new advice" in err
+
+
+def test_files_have_the_name_of_the_unit(call: Call, asked: list[Any], tmp_path: Path) -> None:
+    words = ("--unit", "redis-server", "--output", tmp_path / "deploy")
+    status, out, err = call("advise", *words, "--server", SERVER, "--load", LOAD)
+    assert status == 0, err
+    assert "for redis-server" in out
+    status, _, err = call("advise", "--unit", "a b", "--output", tmp_path / "other", "--", "true")
+    assert status == 2 and "is not the name of a unit" in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -127,6 +128,49 @@ def test_a_launcher_hands_the_words_on_as_they_are(tmp_path: Path) -> None:
         ["sh", place(any_command, tmp_path), "sh", "-c", 'printf "$A"'], capture_output=True, check=True
     )
     assert done.stdout == b"x y"
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+@pytest.mark.parametrize("name", ["A=B", "X=Y=", "-a", "-a=b", "--", "-c", "$(id)", "a b", "#"])
+def test_a_program_of_any_name_is_the_program(name: str, shell: str, tmp_path: Path) -> None:
+    """Not a variable, an option or a word of the shell: then the next word would have been the program."""
+    tool = need_program(shell, shell)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for each, text in ((name, "it"), ("other", "another")):
+        (folder / each).write_text(f'#!/bin/sh\nprintf "%s|" {text} "$V" "$@"\n')
+        (folder / each).chmod(0o755)
+    where = Destination(policy="p", words=(name, "other", "b=c"), environment={"V": "x $y"})
+    file = one(for_program(POOL, where), "launcher")
+    environment = {"PATH": f"{folder}:/usr/bin:/bin"}
+    done = subprocess.run([tool, place(file, tmp_path), "-d"], capture_output=True, text=True, env=environment)
+    assert done.stdout == "it|x $y|other|b=c|-d|", done.stderr
+
+
+def expanded(text: str, variables: dict[str, str]) -> str:
+    """As Kubernetes expands a word of a command or a value (third_party/forked/golang/expansion)."""
+    made, at = "", 0
+    while at < len(text):
+        if text[at] != "$" or at + 1 == len(text):
+            made, at = made + text[at], at + 1
+        elif text[at + 1] == "$":
+            made, at = made + "$", at + 2
+        elif text[at + 1] == "(" and (end := text.find(")", at)) > 0:
+            name = text[at + 2 : end]
+            made, at = made + variables.get(name, f"$({name})"), end + 1
+        else:
+            made, at = made + text[at : at + 2], at + 2
+    return made
+
+
+@pytest.mark.parametrize("text", ["$(V)", "$$(V)", "$$$(V)", "a$$5", "$", "$$", "a$(", "${V}", "100%"])
+def test_a_pod_has_the_words_as_they_are(text: str) -> None:
+    where = Destination(policy="p", words=("/bin/x", text), environment={"A": text})
+    content = one(for_program(OFF, where), "kubernetes").content
+    (value,) = re.findall(r'value: "(.*)"', content)
+    ((_, word),) = re.findall(r'args: \["(.*)", "(.*)"\]', content)
+    assert expanded(value, {"V": "leaked"}) == text
+    assert expanded(word, {"V": "leaked"}) == text
 
 
 def test_a_launcher_that_turns_pages_off_calls_hugewise_exec() -> None:

@@ -130,6 +130,11 @@ CASES = {
         },
         {name: bytes_of("golden/pgbench", name) for name in ("transactions.30569", "transactions.30569.1")},
     ),
+    "service": Case(
+        "service",
+        {"server": ("s",), "load": ("l",), "values": ("operations,neutral=regex:([0-9.]+) requests",)},
+        {"timed": b"SET: 99304.87 requests per second\n100000 requests completed\n"},
+    ),
     "iperf3": Case("iperf3", {}, {"timed": bytes_of("servers/data/iperf3.json")}),
     "sysbench-memory": Case("sysbench-memory", {}, {"timed": bytes_of("servers/data/sysbench-memory.txt")}),
     "speccpu": Case(

@@ -70,11 +70,45 @@ def test_the_processes_of_a_unit_are_those_in_its_control_group(cgroup: str, uni
 
 def test_a_name_that_several_have_is_told() -> None:
     groups = ("0::/system.slice/a.service", "0::/user.slice/user@1.service/a.service")
-    found = subject("a", Files({**proc(10, cgroup=groups[0]), **proc(11, cgroup=groups[1])}))
-    assert found.processes == (10, 11)
+    files = {**proc(10, cgroup=groups[0]), **proc(11, cgroup=groups[1])}
+    found = subject("a", Files(files))
+    assert found.processes == (10,)
     assert found.notes == (
-        "several control groups are called so: /system.slice/a.service, /user.slice/user@1.service/a.service",
+        "not looked at, for they are no units of the system's: /user.slice/user@1.service/a.service",
     )
+    found = subject("a", Files({**files, **proc(12, cgroup="0::/x.slice/a.service")}))
+    assert found.processes == (10, 12)
+    assert found.notes[1] == "several control groups are called so: /system.slice/a.service, /x.slice/a.service"
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        "/user.slice/user-1000.slice/user@1000.service/app.slice/redis.service",
+        "/system.slice/delegating.service/redis.service",
+        "/system.slice/docker-ab.scope/system.slice/redis.service",
+        "/user.slice/user-1000.slice/user@1000.service/x\v0::/redis.service",
+    ],
+)
+def test_root_takes_no_group_of_others_for_the_unit(group: str) -> None:
+    """Who has a subtree of their own could have their pages counted for those of a service."""
+    with pytest.raises(UserError, match=r"redis\.service: the system has no unit of that name") as raised:
+        subject("redis", Files({**proc(10, cgroup=f"0::{group}"), **BOOTED}, root=True))
+    assert raised.value.hint == "if that is meant, name its first process: 10"
+    assert subject("redis", Files(proc(10, cgroup=f"0::{group}"))).processes == (10,), "one's own manager's"
+
+
+def test_in_a_container_units_lie_below_its_own_group() -> None:
+    files = {**proc(1, 0, cgroup="0::/docker/ab/init.scope"), **proc(10, cgroup="0::/docker/ab/x.slice/redis.service")}
+    assert subject("redis", Files(files, root=True)).processes == (10,)
+
+
+def test_a_process_lives_as_long_as_a_thread_of_it() -> None:
+    """Its first thread has ended: the kernel shows that one as a zombie, and the memory at the others."""
+    threads = {"/proc/11/task/11/status": "State:\tZ\n", "/proc/11/task/12/status": "State:\tS\n"}
+    files = {**proc(10), **proc(11, 10, "Z"), **threads, **proc(13, 11)}
+    assert subject("10", Files(files)).processes == (10, 11, 13)
+    assert subject("11", Files(files)).processes == (11, 13)
 
 
 def test_a_controller_is_no_place_of_units() -> None:

@@ -36,25 +36,25 @@ def test_what_was_preloaded_stays(library: Path, monkeypatch: pytest.MonkeyPatch
     assert layouts.environment(treatment(""), 5) == {}
     assert layouts.environment(treatment(A="1"), 0) == {"A": "1", "LD_PRELOAD": str(library), "HUGEWISE_LAYOUT": "thp"}
     sized = layouts.environment(treatment("hugetlb-2m"), 64 << 20)
-    assert sized["HUGEWISE_LAYOUT"] == f"hugetlb-2m,heap={64 << 20}"
+    assert sized["HUGEWISE_LAYOUT"] == "hugetlb-2m,heap=64m"
     monkeypatch.setenv("LD_PRELOAD", f"/a.so {library}:/b.so")
     assert layouts.environment(treatment(), 0)["LD_PRELOAD"] == f"{library}:/a.so:/b.so"
     assert layouts.environment(treatment(LD_PRELOAD="/c.so"), 0)["LD_PRELOAD"] == f"{library}:/c.so"
 
 
 def test_whom_it_does_not_reach(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert layouts.unreached("sh", treatment()) is None
-    assert layouts.unreached("no-such-program", treatment()) is None  # the workload says so
+    assert layouts.unreached(("sh",), treatment()) is None
+    assert layouts.unreached(("no-such-program",), treatment()) is None  # the workload says so
     tuned = treatment(GLIBC_TUNABLES="glibc.malloc.arena_max=1:glibc.malloc.hugetlb=1")
-    assert "the same memory" in str(layouts.unreached("sh", tuned))
-    assert layouts.unreached("sh", treatment(GLIBC_TUNABLES="glibc.malloc.hugetlb=0")) is None
+    assert "the same memory" in str(layouts.unreached(("sh",), tuned))
+    assert layouts.unreached(("sh",), treatment(GLIBC_TUNABLES="glibc.malloc.hugetlb=0")) is None
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=2")
-    assert "the same memory" in str(layouts.unreached("sh", treatment()))
+    assert "the same memory" in str(layouts.unreached(("sh",), treatment()))
     monkeypatch.delenv("GLIBC_TUNABLES")
     with programs.looking_in({"/bin/sh"}):
-        assert "not those in guests" in str(layouts.unreached("sh", treatment()))
+        assert "not those in guests" in str(layouts.unreached(("sh",), treatment()))
     library.unlink()
-    assert "is not there; build it: make setup" in str(layouts.unreached("sh", treatment()))
+    assert "is not there; build it: make setup" in str(layouts.unreached(("sh",), treatment()))
 
 
 def test_a_library_that_is_not_there_is_an_error_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hugewise.machine.loader import started, unpreloaded
+from hugewise.machine.loader import UntoldError, executed, gains, interpreter, started, unpreloaded
 from tests.requirements import need, need_program, need_root
 
 
@@ -28,6 +28,10 @@ def elf(*segments: tuple[int, bytes], machine: int = 62, kind: int = 3, bits: in
     head = b"\x7fELF" + bytes([bits, 1, 1]) + bytes(9)
     head += struct.pack("<HHIQQQIHHHHHH", kind, machine, 1, 0, 64, 0, 0, 64, 56, len(segments), 0, 0, 0)
     return head + headers + contents
+
+
+def refusal(program: str) -> str | None:
+    return unpreloaded([program])
 
 
 GLIBC = (3, b"/lib64/ld-linux-x86-64.so.2\0")
@@ -69,8 +73,8 @@ def test_what_is_broken_ends_in_an_answer(data: st.DataObject) -> None:
 
 
 def test_programs_of_this_machine_load_it() -> None:
-    assert unpreloaded(shutil.which("ls") or "/bin/ls") is None
-    assert unpreloaded(sys.executable) is None
+    assert refusal(shutil.which("ls") or "/bin/ls") is None
+    assert refusal(sys.executable) is None
 
 
 def test_scripts_are_what_their_interpreters_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,24 +87,92 @@ def test_scripts_are_what_their_interpreters_are(tmp_path: Path, monkeypatch: py
     (tmp_path / "static").write_bytes(elf((1, b"code"), machine={"aarch64": 183}.get(os.uname().machine, 62)))
     (tmp_path / "static").chmod(0o755)
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{tmp_path}")
-    assert unpreloaded(script("fine", "#!/bin/sh\n")) is None
-    assert unpreloaded(script("env", "#!/usr/bin/env -S sh -e\n")) is None
-    assert unpreloaded(script("plain-env", "#!/usr/bin/env A=1 static\n")) is None  # nobody can tell
+    assert refusal(script("fine", "#!/bin/sh\n")) is None
+    assert refusal(script("env", "#!/usr/bin/env -S sh -e\n")) is None
+    assert refusal(script("new-env", "#!/usr/bin/env --new-option static\n")) is None  # nobody can tell
+    # The kernel gives it one word, so that env sets A, and starts the script anew.
+    assert "too many interpreters" in str(refusal(script("plain-env", "#!/usr/bin/env A=1 static\n")))
     for name, text in (
         ("own", f"#! {tmp_path}/static x\n"),
         ("nested", f"#!{tmp_path}/own\n"),
         ("by-env", "#!/usr/bin/env static\n"),
+        ("by-env-with", "#!/usr/bin/env -S A=1 static -x\n"),
     ):
-        why = unpreloaded(script(name, text))
+        why = refusal(script(name, text))
         assert why is not None
         assert f"{tmp_path}/{name}: " in why
         assert "statically linked" in why
-    assert "too many interpreters" in str(unpreloaded(script("self", f"#!{tmp_path}/self\n")))
-    assert "names no interpreter" in str(unpreloaded(script("none", "#!\n")))
-    assert "cannot be read" in str(unpreloaded(script("lost", "#!/nowhere/at/all\n")))
-    assert "nobody-has-this: no such program" in str(
-        unpreloaded(script("lost-env", "#!/usr/bin/env nobody-has-this\n"))
-    )
+    assert "too many interpreters" in str(refusal(script("self", f"#!{tmp_path}/self\n")))
+    assert "names no interpreter" in str(refusal(script("none", "#!\n")))
+    assert "cannot be read" in str(refusal(script("lost", "#!/nowhere/at/all\n")))
+    assert "nobody-has-this: no such program" in str(refusal(script("lost-env", "#!/usr/bin/env nobody-has-this\n")))
+
+
+@pytest.mark.parametrize(
+    ("words", "program", "given"),
+    [
+        (["env", "A=2", "B=x=y", "sort", "-n"], "sort", {"A": "2", "B": "x=y", "C": "3"}),
+        (["env", "-i", "A=2", "sort"], "sort", {"A": "2"}),
+        (["env", "-", "sort"], "sort", {}),
+        (["env", "-u", "A", "--unset=C", "--", "sort"], "sort", {}),
+        (["env", "-S", "A='x y' sort -n", "in"], "sort", {"A": "x y", "C": "3"}),
+        (["env", "--split-string=sort -n"], "sort", {"A": "1", "C": "3"}),
+        (["env", "-C", "/", "sort"], "sort", {"A": "1", "C": "3"}),
+        (["nice", "-n", "5", "sort"], "sort", {"A": "1", "C": "3"}),
+        (["nice", "-5", "sort"], "sort", {"A": "1", "C": "3"}),
+        (["timeout", "-k", "3", "--foreground", "5", "env", "A=9", "sort"], "sort", {"A": "9", "C": "3"}),
+        (["taskset", "-c", "0-1", "chrt", "-i", "0", "sort"], "sort", {"A": "1", "C": "3"}),
+        (["stdbuf", "-oL", "nohup", "setsid", "-w", "sort"], "sort", {"A": "1", "C": "3"}),
+        (["ionice", "-c", "3", "sort"], "sort", {"A": "1", "C": "3"}),
+    ],
+)
+def test_wrappers_are_what_they_become(words: list[str], program: str, given: dict[str, str]) -> None:
+    need_program("taskset", "util-linux")
+    found = executed(words, {"A": "1", "C": "3"})
+    assert (found.path, found.environment) == (shutil.which(program), given)
+    assert found.through[0] == words[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason", "unknown"),
+    [
+        (["env", "--argv0", "x", "sort"], "not known here", True),
+        (["env", "-S", "'sort"], "quotes do not match", False),
+        (["env", "A=1"], "it names no program", False),
+        (["taskset", "-pc", "1", "5"], "it starts no program", False),
+        (["ionice", "-p", "5"], "it starts no program", False),
+        (["chrt", "-p", "5"], "it starts no program", False),
+        (["timeout", "5"], "it names no program", False),
+        (["nice", "nobody-has-this"], "nobody-has-this: no such program", False),
+    ],
+)
+def test_what_starts_nothing_is_told(words: list[str], reason: str, unknown: bool) -> None:
+    with pytest.raises(UntoldError, match=reason) as caught:
+        executed(words, {})
+    assert caught.value.unknown is unknown
+
+
+def test_rights_of_a_file_are_none_to_whom_it_belongs(tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    shutil.copy("/bin/true", path)
+    mine = (os.getuid(), os.getgid())
+    assert gains(str(path)) is None
+    path.chmod(0o4755)
+    assert (gains(str(path)), gains(str(path), mine)) == ("setuid", None)
+    assert gains(str(path), (mine[0] + 1, mine[1])) == "setuid"
+    path.chmod(0o2755)
+    assert (gains(str(path), (mine[0], mine[1] + 1)), gains(str(path), mine)) == ("setgid", None)
+    path.chmod(0o2644)
+    assert gains(str(path)) is None, "a mark for locking, not a right"
+
+
+def test_the_loader_that_a_file_names() -> None:
+    assert interpreter(io.BytesIO(elf(GLIBC))) == "/lib64/ld-linux-x86-64.so.2"
+    assert interpreter(io.BytesIO(elf((1, b"code")))) is None
+    assert interpreter(io.BytesIO(b"#!/bin/sh\n")) is None
+    narrow = b"\x7fELF\x01\x01\x01" + bytes(9) + struct.pack("<HHIIIIIHHH", 2, 3, 1, 0, 64, 0, 0, 52, 32, 1)
+    narrow = narrow.ljust(64, b"\0") + struct.pack("<IIIIIIII", 3, 96, 0, 0, 18, 18, 4, 1) + b"/lib/ld-linux.so.2"
+    assert interpreter(io.BytesIO(narrow)) == "/lib/ld-linux.so.2"
 
 
 def test_what_gets_rights_by_its_file_does_not(tmp_path: Path) -> None:
@@ -108,7 +180,7 @@ def test_what_gets_rights_by_its_file_does_not(tmp_path: Path) -> None:
         path = tmp_path / f"{mode:o}"
         shutil.copy("/bin/true", path)
         path.chmod(mode)
-        assert "setuid or setgid" in str(unpreloaded(str(path)))
+        assert "setuid or setgid" in str(refusal(str(path)))
 
 
 def test_nor_does_what_has_capabilities(tmp_path: Path) -> None:
@@ -118,10 +190,11 @@ def test_nor_does_what_has_capabilities(tmp_path: Path) -> None:
     shutil.copy("/bin/true", path)
     done = subprocess.run([setcap, "cap_net_raw=ep", str(path)], check=False, capture_output=True)
     need(done.returncode == 0, "a file system that keeps capabilities")
-    assert "has capabilities" in str(unpreloaded(str(path)))
+    assert "has capabilities" in str(refusal(str(path)))
+    assert (gains(str(path), (1, 1)), gains(str(path), (0, 0))) == ("capabilities", None)
 
 
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for name in ("fifo", "absent", "."):
-        assert "cannot be read" in str(unpreloaded(str(tmp_path / name)))
+        assert "cannot be read" in str(refusal(str(tmp_path / name)))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from hugewise.machine.proc import Mount, meminfo, mounts, variables
+from pathlib import Path
+
+from hugewise.machine import maps
+from hugewise.machine.proc import Mount, fields, kernel_text, meminfo, mounts, variables
 from tests.build.hosts import FakeHost
 
 INFO = "MemTotal:       24684092 kB\nHugePages_Total:       3\nHugepagesize:       2048 kB\nDirectMap4k:   12 kB"
@@ -36,3 +39,18 @@ def test_tunables_that_glibc_cut_in_place_are_one_variable_again() -> None:
         ("title", ""),
     ]
     assert list(variables(b"")) == []
+
+
+ODD = "\v\f\r\x1c\x85\u2028"
+"""Characters that end a line for Python, and that a name may have: the kernel escapes the line feed alone."""
+
+
+def test_names_of_others_end_no_line(tmp_path: Path) -> None:
+    """A user mounts by FUSE, makes control groups and maps files: no name of theirs is a line, a field or an error."""
+    for odd in ODD:
+        (tmp_path / "f").write_bytes(f"25 30 0:23 / /home/x{odd}y rw - fuse.z z rw\n{MOUNTS}".encode() + b"\xff\n")
+        found = list(mounts(kernel_text(tmp_path / "f")))
+        assert [one.point for one in found] == [f"/home/x{odd}y", "/sys/fs/cgroup", "/mnt/with blank"]
+        text = f"7f0000000000-7f0000001000 r--p 00000000 08:01 5    /tmp/x{odd}0-1000 rw-s 0 00:01 7 /SYSV0 (deleted)\n"
+        assert [(one.shared, one.size) for one in maps.mappings(text)] == [(False, 4096)]
+        assert fields(f"Name:\tx{odd}THP_enabled:\t0\nState:\tS\n").keys() == {"Name", "State"}

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from hugewise.model.design import (
+    FixedWork,
     Kind,
     Layered,
     Slicing,
@@ -79,8 +80,9 @@ def test_a_crossover_needs_a_workload_that_holds_layouts_and_treatments_of_memor
 def test_workloads_that_take_turns_are_those_that_say_so() -> None:
     found: dict[str, object] = dict(discover())
     assert {name for name, each in found.items() if isinstance(each, TakingTurns)} == {
-        *("command", "memcached", "mysql-ro", "pgbench", "redis")
+        *("command", "memcached", "mysql-ro", "pgbench", "redis", "service", "tpcc")
     }
+    assert {name for name, each in found.items() if isinstance(each, FixedWork)} == {"service"}
     assert {name for name, each in found.items() if isinstance(each, Visited)} == {"memcached", "redis"}
     assert {name for name, each in found.items() if isinstance(each, Layered)} == {"chase", "gups", "spin", "stream"}
 
@@ -138,7 +140,9 @@ def test_residents_are_at_once_and_in_turns_and_must_agree_with_pairs() -> None:
     ("workload", "values", "words"),
     [
         ("chase", {}, "no workload whose arms can be resident together"),
-        ("tpcc", {}, "no workload whose arms can be resident together"),
+        ("x264", {}, "no workload whose arms can be resident together"),
+        ("tpcc", {}, "PostgreSQL's backends with it"),
+        ("tpcc", {"server": "mariadb"}, "give all arms the same work"),
         ("redis", {"mode": "sla"}, "mode = 'sla' searches a rate"),
         ("redis", {"mode": "rate"}, "mode = 'rate' sends requests on time"),
         ("redis", {"client": "memtier"}, "client = 'memtier' cannot visit"),

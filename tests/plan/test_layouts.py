@@ -14,6 +14,7 @@ from hugewise.machine import layouts, programs
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
 from hugewise.model.workload import Direct, Launch
+from hugewise.plan.memory import pool_pages
 from hugewise.plan.plan import Plan, plan
 from hugewise.policies import discover
 from hugewise.workloads import discover as workloads
@@ -54,7 +55,7 @@ def command(*argv: str, **parameters: Any) -> dict[str, Any]:
 def test_all_arms_load_the_same_library_over_the_same_settings_of_the_system(library: str) -> None:
     made = planned(command("ls", pool_bytes="3m"))
     told = {name: launch.environment for name, launch in launches(made).items()}
-    heap = f"heap={4 << 20}"  # whole pages
+    heap = "heap=4m"  # whole pages
     assert told == {
         f"layout-{words}": {"LD_PRELOAD": library, "HUGEWISE_LAYOUT": f"{words},{heap}"}
         for words in ("base", "thp", "hugetlb-2m")
@@ -123,6 +124,16 @@ def test_a_study_s_own_layout_promises_only_what_it_names() -> None:
     assert [arm.treatment.target.kind for arm in cell.arms] == ["base", "any", "thp"]
     words = {name: launch.environment["HUGEWISE_LAYOUT"] for name, launch in launches(made).items()}
     assert words["quarter"] == "mosaic:0-25%=thp,heap=1g"  # its own heap
+
+
+def test_a_mosaic_of_pages_of_a_pool_has_the_pool_filled() -> None:
+    mosaic = {"name": "quarter", "from": "layout-base", "layout": "mosaic:0-25%=hugetlb-2m,heap=64m"}
+    made = planned(command("ls", pool_bytes="64m"), use=["layout-base", mosaic])
+    assert pool_pages(made, privileged=True) == {(2 << 20, None): 8}
+    whole = planned(command("ls", pool_bytes="64m"), use=["layout-base", mosaic, "layout-hugetlb-2m"])
+    assert pool_pages(whole, privileged=True) == {(2 << 20, None): 32}
+    (cell,) = whole.cells
+    assert [cell.workload.pool(arm.treatment, cell.given(arm)) >> 20 for arm in cell.arms] == [0, 16, 64]
 
 
 @pytest.mark.parametrize("source", ["thp", "layout-hugetlb-2m"])

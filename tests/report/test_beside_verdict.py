@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from hugewise.model.results import Comparison, Results, Spread, Tier
 from hugewise.report import csv
+from hugewise.report.cell_answers import ranked
 from hugewise.report.document import Heading, Line, Points, Verdicts
 from hugewise.report.sections.effects import effects_table, reach_table, sensitivity_table, spread_table
 from hugewise.report.sections.run import run_table
@@ -88,10 +89,8 @@ def test_findings_stand_with_their_verdict() -> None:
     results = run(replace(FOUND["thp"], verdict="undecided", spread=WIDER), replace(FOUND["mthp-64k"], spread=WIDER))
     for told in (report(results), summary(results)):
         (verdicts,) = blocks(told, Verdicts)
-        assert [one.findings for one in verdicts.verdicts] == [
-            tuple(findings(one)) for one in results.cells[0].comparisons
-        ]
-        assert [one.findings[0].leads for one in verdicts.verdicts] == [True, False]
+        assert [one.findings for one in verdicts.verdicts] == [tuple(findings(one)) for one in ranked(results.cells[0])]
+        assert [one.findings[0].leads for one in verdicts.verdicts] == [False, True], "the better one first"
     (row, _) = reading.DictReader(io.StringIO(csv.comparisons(results)))
     assert (row["spread.shown"], row["spread.ratio"], row["spread.pairs"]) == ("wider", "9.8", "40")
 

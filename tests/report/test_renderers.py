@@ -44,6 +44,7 @@ def every(text: str) -> doc.Document:
     kinds: tuple[Literal["card", "grid", "legend", "part"], ...] = ("card", "grid", "legend", "part")
     blocks: tuple[doc.Block, ...] = (
         *(doc.Line(t()), doc.Line(t(), quiet=True), doc.Points((t(), t())), doc.Note(t())),
+        *(doc.Headline("better", t(), (t(), t())), doc.Headline("undecided", t())),
         *(doc.Heading(t()), doc.Heading(t(), link="second"), doc.Verdicts(judged)),
         *(few(), few(swatch=True), few(titled=True), few(turned=True), doc.Table(t(), (t(),), ())),
         *(figure, doc.Figure("not drawn", "2-stem", t(), {})),

@@ -169,10 +169,10 @@ def test_standalone_figures_are_well_formed_and_lead_nowhere(paths: dict[str, Pa
             assert "currentColor" not in path.read_text(encoding="utf-8")
 
 
-def test_the_verdicts_come_first_and_every_cell_has_a_section(results: Results) -> None:
+def test_the_answer_comes_first_and_every_cell_has_a_section(results: Results) -> None:
     shown = [section.key for section in study.report(results).sections if section.only != "markdown"]
     cells = [f"cell-{number}" for number in range(1, len(results.cells) + 1)]
-    assert shown == ["verdicts", "settings", "left-out", *cells, "trouble", "run", "reading"]
+    assert shown == ["answer", "settings", "left-out", *cells, "trouble", "run", "reading"]
 
 
 def test_markdown_escapes_and_links(results: Results, paths: dict[str, Path]) -> None:

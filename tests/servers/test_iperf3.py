@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.machine import programs
-from hugewise.model.scene import Peer, Places
+from hugewise.model.scene import Peer, Places, Step
 from hugewise.workloads.iperf3 import WORKLOAD
 from tests.build import known
 from tests.build.workloads import BASE, Said, given
@@ -49,6 +49,7 @@ def test_a_server_beside_a_guest_is_reached_at_the_address_of_the_host() -> None
     scene = WORKLOAD.scene(BASE, values, Places(data="/d", run="/r", ports=(1,), sut=(0,), client=(0,), peer=peer))
     (server,) = scene.servers
     assert (server.where, server.argv) == ("host", ("iperf3", "-s", "-B", "127.0.0.1", "-p", "31001"))
+    assert isinstance(server.ready, Step)
     assert server.ready.argv[:5] == ("iperf3", "-c", "10.0.2.2", "-p", "31001")
     work = ("-n", "67108864", "-P", "1", "-J")
     assert scene.timed.argv == ("iperf3", "-c", "10.0.2.2", "-p", "31001", *work)

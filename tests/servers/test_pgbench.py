@@ -60,6 +60,16 @@ def test_pages_of_the_buffers_are_proven_in_a_backend(folder: Path) -> None:
         assert attempt.facts["database_bytes"] == pytest.approx(39_000_000, rel=0.05)
 
 
+def test_a_given_work_is_done_whatever_time_it_takes(folder: Path) -> None:
+    found = quick(folder, "pgbench", ["base"], {**PARAMETERS, "transactions": 401})
+    accepted(found)
+    facts = found["base"].facts
+    assert (facts["transactions_made"], facts["checkpoints"]) == (402, 0)  # each of two clients does as many
+    assert 200 < int(facts["transactions"]) <= 402
+    assert float(facts["warmed_up_before_s"]) > 0
+    assert known(found["base"].metrics["wal_bytes"]) > 100
+
+
 def test_half_a_pool_is_not_delivered_where_the_server_would_hide_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from hugewise.model.trial import Attempt
 from hugewise.workloads import _mariadb, _postgres
-from hugewise.workloads.tpcc import WORKLOAD, go_tpc
+from hugewise.workloads._tpcc_client import go_tpc
+from hugewise.workloads.tpcc import WORKLOAD
 from tests.requirements import need
 from tests.servers.trying import accepted, quick
 

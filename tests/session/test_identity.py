@@ -96,6 +96,10 @@ def test_a_resumed_run_is_not_held_against_how_it_is_deployed() -> None:
     old, new = recorded(Deployment(now=("echo",), boot=("x",), note="n")), recorded(deployed(cell))
     assert old != new
     assert identity.compared(old) == identity.compared(new)
+    later = msgspec.structs.replace(new[0], values={**new[0].values, "came_later": ()})
+    assert identity.compared([later]) == identity.compared(new), "a parameter that says nothing"
+    given = msgspec.structs.replace(new[0], values={**new[0].values, "came_later": ("rm", "x")})
+    assert identity.compared([given]) != identity.compared(new)
     other = msgspec.structs.replace(new[0], baseline="thp")
     assert identity.compared([other]) != identity.compared(old)
     assert msgspec.json.decode(msgspec.json.encode(new), type=tuple[CellRecord, ...]) == new

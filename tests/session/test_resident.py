@@ -23,11 +23,13 @@ from hugewise.host import cgroup, recovery
 from hugewise.model import coin
 from hugewise.model.pages import THP
 from hugewise.model.results import Results
-from hugewise.model.trial import BESIDE, Attempt
+from hugewise.model.trial import Attempt
 from hugewise.session import session
 from hugewise.store.folder import RunFolder
 from hugewise.workloads import _mariadb
+from hugewise.workloads._tpcc_client import go_tpc
 from tests.build import known
+from tests.build.services import service
 from tests.build.studies import as_toml, study_data, study_of
 from tests.drive import words
 from tests.requirements import need, need_program
@@ -41,8 +43,9 @@ KEYS = {
     "keys": 150_000, "instances": 1, "connections": 2, "duration": "300ms", "lead": "100ms", "set_get": "0:1",
 }  # fmt: skip
 REDIS = {"name": "redis", "parameters": {"allocator": "libc", **KEYS}, "delivery": {"share": 0.7}}
+SETTING = {"name": "redis", "parameters": {"allocator": "libc", **KEYS, "set_get": "1:1"}, "delivery": {"share": 0.7}}
 MEMCACHED = {"name": "memcached", "parameters": {"memory": "64m", **KEYS}, "delivery": {"share": 0.7}}
-PGBENCH = {
+PGBENCH: Mapping[str, Any] = {
     "name": "pgbench",
     "parameters": {
         "mode": "select-only", "shared_buffers": "40m", "scale": 1, "clients": 1, "duration": "1s", "lead": "200ms",
@@ -51,6 +54,12 @@ PGBENCH = {
 MYSQL = {
     "name": "mysql-ro",
     "parameters": {"tables": 1, "table_size": 20_000, "buffer_pool": "96m", "threads": 1, "duration": "1s"},
+    "delivery": {"share": 0.8},
+}
+TPCB = {"name": "pgbench", "parameters": {**PGBENCH["parameters"], "mode": "tpcb", "clients": 2, "transactions": 1000}}
+TPCC = {
+    "name": "tpcc",
+    "parameters": {"server": "mariadb", "warehouses": 1, "buffers": "192m", "connections": 2, "transactions": 600},
     "delivery": {"share": 0.8},
 }
 LOOP = "n = 0\nwhile n < {}: n += 1"
@@ -219,8 +228,8 @@ def chosen(knob: str) -> str:
 
 @pytest.mark.parametrize(
     ("workload", "arms"),
-    [(REDIS, ("base", "thp", "hugetlb-2m")), (MEMCACHED, ("base", "thp"))],
-    ids=["redis", "memcached"],
+    [(REDIS, ("base", "thp", "hugetlb-2m")), (SETTING, ("base", "thp")), (MEMCACHED, ("base", "thp"))],
+    ids=["redis", "redis-set", "memcached"],
 )
 def test_one_client_visits_servers_that_were_each_brought_up_under_its_own_treatment(
     tmp_path: Path, workload: Mapping[str, Any], arms: Sequence[str]
@@ -265,6 +274,8 @@ def test_one_client_visits_servers_that_were_each_brought_up_under_its_own_treat
         washed = 1 - int(one.facts["operations"]) / int(one.facts["operations_with_wash_out"])
         assert washed == pytest.approx(WASH_OUT, abs=0.02)
         assert known(one.metrics["ops_per_s"]) > 0
+        if workload is SETTING:  # what is set was there: the store is written, and does not grow
+            assert int(one.facts["evicted_keys"]) == 0
         assert one.absent["wall_s"].startswith("one client was timed")
 
 
@@ -277,10 +288,13 @@ def load_events(results: Results, attempt: Attempt) -> list[dict[str, Any]]:
 
 
 def need_database(workload: Mapping[str, Any]) -> None:
-    if workload is PGBENCH:
+    if workload["name"] == "pgbench":
         need(any(Path("/usr/lib/postgresql").glob("*/bin/initdb")), "PostgreSQL (apt install postgresql-15)")
     else:
-        need_program("sysbench", "sysbench")
+        if workload["name"] == "tpcc":
+            need(go_tpc() is not None, "go-tpc (make go-tpc)")
+        else:
+            need_program("sysbench", "sysbench")
         need(not _mariadb.missing(), "mariadbd (apt install mariadb-server)")
 
 
@@ -316,9 +330,35 @@ def test_clients_and_servers_of_one_arm_go_on_at_a_time_and_only_that_is_counted
     assert len([names for names in went_on if names]) == len(arms), went_on
 
     for one in found.values():
+        argv = json.loads((folder(results, one) / "spec.json").read_bytes())["argv"]
+        lives = next(int(word.removeprefix("--time=")) for word in argv if word.startswith("--time="))
+        assert one.ended - one.started < lives - 2, "a client stayed though the turns were over"
         assert 1 <= known(one.wall_s) < 1 / (1 - WASH_OUT), "what is washed out does not count"
         for metric in ("page_faults", "cpu_s", "footprint_bytes"):
             assert one.metrics.get(metric) is not None, (metric, one.absent)
+    assert sum(known(one.wall_s) for one in found.values()) <= found["base"].ended - found["base"].started
+
+
+@pytest.mark.parametrize("workload", [TPCB, TPCC], ids=["pgbench-tpcb", "tpcc"])
+def test_writers_do_the_same_work_in_their_turns_and_it_is_said_what_grew(
+    kept: Path, workload: Mapping[str, Any]
+) -> None:
+    need_database(workload)
+    arms = ("base", "hugetlb-2m")
+    found = accepted(run(keys(workload, arms), kept), arms)
+    work = workload["parameters"]["transactions"]
+    metric = "tps" if workload is TPCB else "tpm_total"
+    for one in found.values():
+        assert known(one.metrics[metric]) > 0 and known(one.metrics["server_cpu_us"]) > 0
+        assert 0 < known(one.wall_s) < one.ended - one.started
+        if workload is TPCB:
+            assert (one.facts["transactions_made"], one.facts["checkpoints"]) == (work, 0)
+            assert 0.3 * work < int(one.facts["transactions"]) <= work, "what is washed out does not count"
+        else:
+            assert int(one.facts["transactions"]) + int(one.facts["failed"]) == work
+    log = "wal_grew_bytes" if workload is TPCB else "redo_grew_bytes"
+    grown = [int(one.facts[log]) for one in found.values()]
+    assert min(grown) > 100 * work and max(grown) < 1.5 * min(grown)
     assert sum(known(one.wall_s) for one in found.values()) <= found["base"].ended - found["base"].started
 
 
@@ -353,52 +393,55 @@ def test_a_command_with_a_socket_is_refused_with_the_cure(tmp_path: Path) -> Non
 # -- what goes wrong meanwhile
 
 
-def test_a_server_that_dies_under_the_client_of_all_is_its_own_arms_fault(tmp_path: Path) -> None:
+def test_a_server_that_dies_under_the_client_of_all_has_failed_and_the_others_are_visited(tmp_path: Path) -> None:
     need_program("redis-server", "redis-server")
-    arms = ("base", "hugetlb-2m")
+    arms = ("base", "thp", "hugetlb-2m")
 
     def kill() -> None:
-        time.sleep(0.1)
+        time.sleep(0.2)
         Groups(os.getpid()).kill("hugetlb-2m-1")
 
-    results = run(keys(REDIS, arms), tmp_path, kill)
-    assert "redis-0 ended during the attempt (signal 9)" in rejected(results, 1)
-    goes_on(results, 2, arms)
+    longer = {**REDIS, "parameters": {"allocator": "libc", **KEYS, "duration": "3s"}}
+    results = run(keys(longer, arms), tmp_path, kill)
+    assert failed(results, arms).startswith("redis-0 ended during the attempt (signal 9)")
+    told = [one.facts for one in results.attempts if one.state == "accepted"]
+    assert len({one["sequence_hash"] for one in told}) == len({one["operations"] for one in told}) == 1
 
 
-def test_a_server_or_a_client_that_dies_in_the_turns_is_its_own_arms_fault(kept: Path) -> None:
+@pytest.mark.parametrize(
+    ("of", "reason"),
+    [
+        ("hugetlb-2m-1", "postgres ended during the attempt (signal 9)"),
+        ("hugetlb-2m-1-client", "its client ended before all turns were over (signal 9)"),
+    ],
+    ids=["server", "client"],
+)
+def test_who_dies_in_the_turns_has_failed_and_the_others_go_on(kept: Path, of: str, reason: str) -> None:
+    """Made again it would be judged by the attempts that it survived."""
     need_database(PGBENCH)
     arms = ("base", "hugetlb-2m")
 
     def kill() -> None:
         groups = Groups(os.getpid())
         wait_until(groups.is_turning)
-        groups.kill("hugetlb-2m-1")
-        wait_until(lambda: groups.is_turning(2))
-        groups.kill("hugetlb-2m-2-client")
+        groups.kill(of)
 
     results = run(keys(PGBENCH, arms), kept, kill)
-    assert "postgres ended during the attempt (signal 9)" in rejected(results, 1)
-    assert "its client ended before all turns were over" in rejected(results, 2)
-    goes_on(results, 3, arms)
+    assert failed(results, arms).startswith(reason)
 
 
-def rejected(results: Results, number: int) -> str:
-    """Why the attempt of the arm was of which something was killed; the other's was for its sake."""
-    found = {one.arm: one for one in results.attempts if one.number == number}
-    assert {one.state for one in found.values()} == {"rejected"}, found
+def failed(results: Results, arms: Sequence[str]) -> str:
+    """Why the arm of which something was killed has failed; all others count, and nothing is made again."""
+    found = {one.arm: one for one in results.attempts}
+    assert len(results.attempts) == len(found)
+    said = {arm: (one.state, one.reason) for arm, one in found.items()}
     reason = known(found["hugetlb-2m"].reason)
-    assert BESIDE not in reason
-    assert found["base"].reason == f"hugetlb-2m{BESIDE}{reason}"
+    assert said == dict.fromkeys(arms, ("accepted", None)) | {"hugetlb-2m": ("failed", reason)}
+    assert (results.state, results.blocks_complete) == ("time is up", 1)
+    for comparison in results.cells[0].comparisons:
+        assert comparison.failures_arm == (comparison.arm == "hugetlb-2m")
+        assert (comparison.failures_baseline, comparison.unstarted_arm, comparison.n) == (0, 0, 1)
     return reason
-
-
-def goes_on(results: Results, number: int, arms: Sequence[str]) -> None:
-    """The last attempts are those of that number, and count."""
-    last = {one.arm: (one.state, one.reason) for one in results.attempts if one.number >= number}
-    assert last == dict.fromkeys(arms, ("accepted", None))
-    assert results.state == "time is up"
-    assert results.blocks_complete == 1
 
 
 @contextmanager
@@ -454,3 +497,58 @@ def test_interrupted_while_an_arm_is_frozen_it_ends_by_itself_and_is_resumed(
         os.killpg(begun.pid, signal.SIGINT)
         begun.wait(20)
         assert recovery.restore() == ["nothing to restore"]
+
+
+# -- a service, whose load ends by itself
+
+
+def test_a_service_and_its_load_go_on_together_and_have_their_own_time(tmp_path: Path) -> None:
+    seen: list[dict[str, bool]] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.002):
+            seen.append(Groups(os.getpid()).at_once())
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        asked = two({"name": "service", "parameters": service(asked=1500, environment=["HELD=16"])})
+        results = run(asked, tmp_path)
+    finally:
+        over.set()
+        watching.join()
+    found = {one.arm: one for one in results.attempts}
+    assert {arm: (one.state, one.reason) for arm, one in found.items()} == dict.fromkeys(
+        ("as-is", "again"), ("accepted", None)
+    )
+    is_withheld(results)
+    turns = [each for each in seen if any(each.values())]
+    assert {sum(not still for still in each.values()) for each in turns} <= {0, 1}
+    one, other = found.values()
+    assert known(one.wall_s) + known(other.wall_s) <= 1.3 * (one.ended - one.started)
+    for each in (one, other):
+        assert known(each.wall_s) > 0.2
+        assert 0 < known(each.metrics["server_cpu_s"]) <= 1.05 * known(each.wall_s)
+        assert known(each.peak_bytes) > 16 << 20
+
+
+def test_a_service_that_was_filled_is_proven_before_its_turns_and_after(tmp_path: Path) -> None:
+    workload = {
+        "name": "service",
+        "parameters": service(asked=400, environment=["HELD=64"], fill=["/bin/true"]),
+        "delivery": {"share": 0.7},
+    }
+    meanwhile: dict[str, str] = {}
+    results = run(keys(workload, ["base", "thp"]), tmp_path, lambda: meanwhile.update(enabled=chosen("enabled")))
+    found = accepted(results, ("base", "thp"))
+    assert meanwhile == {"enabled": "never"}
+    assert found["thp"].delivery.coverage["anon:2097152"] > 40 << 20
+    assert found["thp"].knobs[f"{THP}/enabled"] == "always"
+
+
+def test_a_server_that_dies_in_its_turns_is_its_own_arms_fault(tmp_path: Path) -> None:
+    asked = two({"name": "service", "parameters": service("mortal")}) | {"attempt": {"retries": 0}}
+    with pytest.raises(HugewiseError, match="blocks in a row do not count") as error:
+        run(asked, tmp_path)
+    assert "server ended during the attempt (exit status 7)" in str(error.value)

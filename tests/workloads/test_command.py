@@ -14,6 +14,7 @@ import hugewise
 from hugewise.errors import StudyError
 from hugewise.model.design import TakingTurns
 from hugewise.model.metric import Metric
+from hugewise.model.workload import Direct
 from hugewise.study.load import command_study
 from hugewise.workloads._value import extract, parse
 from hugewise.workloads.command import WORKLOAD
@@ -123,6 +124,20 @@ def test_what_a_command_says_of_its_own_time_is_not_compared_in_turns() -> None:
     """It would hold the others' turns: twice the work took 1.7 times as long, by the command's own clock."""
     refused = WORKLOAD.turns_refused({"argv": ("true",), "values": ("spent,lower,s=regex:t (.*)",)})
     assert "its own clock goes on while it stands still" in known(refused)
+
+
+def test_what_is_run_before_it_is_part_of_the_cell_and_must_be_there() -> None:
+    table = {"name": "command", "parameters": {"argv": ["true"], "prepare": ["rm", "-f", "a b; c"]}}
+    (cell,) = hugewise.make_plan(study_of(policies=ARMS, workload=[table])).cells
+    assert cell.values["prepare"] == ("rm", "-f", "a b; c"), "the record of a run has it"
+    direct: object = cell.workload
+    assert isinstance(direct, Direct)
+    assert direct.launch(cell.arms[0].treatment, cell.values).prepare == ("rm", "-f", "a b; c")
+    told = command_study(["as-is", "base"], ["true"], prepare=["no-such-program-anywhere"])
+    (left,) = hugewise.make_plan(told).left_out
+    assert left.reason == "no-such-program-anywhere: no such program on PATH"
+    refused = WORKLOAD.turns_refused({"argv": ("true",), "prepare": ("rm",)})
+    assert "one clears what another has" in known(refused)
 
 
 def test_one_line_names_a_value_and_judges_it() -> None:

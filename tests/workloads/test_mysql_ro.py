@@ -134,11 +134,16 @@ def test_in_turns_a_script_before_the_test_logs_every_transaction() -> None:
     (written,) = scene.before
     assert isinstance(written, Write)
     assert scene.timed.argv[:2] == ("sysbench", f"{PLACES.data}/{written.path}")
-    assert scene.timed.environment == {"HUGEWISE_TEST": "oltp_read_only", "HUGEWISE_LOG": "/r/transactions"}
+    assert isinstance(scene.enough, Write)
+    assert scene.timed.environment == {
+        "HUGEWISE_TEST": "oltp_read_only",
+        "HUGEWISE_LOG": "/r/transactions",
+        "HUGEWISE_ENOUGH": f"{PLACES.data}/{scene.enough.path}",
+    }
     assert scene.window == Window(1.0, 7.0)
     assert "--time=43" in scene.timed.argv
     assert set(alone.timed.argv) - set(scene.timed.argv) == {"oltp_read_only", "--time=7", "--report-interval=1"}
-    assert (alone.before, alone.window, alone.timed.environment) == ((), None, {})
+    assert (alone.before, alone.window, alone.enough, alone.timed.environment) == ((), None, None, {})
 
 
 # Two turns of 0.5 s, of which 0.1 s are wash-out; the fourth of the first thread was frozen on its way.

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from hugewise.model.design import TakingTurns
-from hugewise.model.scene import Part, Write
+from hugewise.model.scene import Part, Window, Write
 from hugewise.workloads import _outputs, _postgres
+from hugewise.workloads._pgbench_script import quota
 from hugewise.workloads._transaction_log import measured
 from hugewise.workloads.pgbench import WORKLOAD, database_bytes, lead
 from tests.build.workloads import BASE, GIB, MIB, PLACES, Said, given, treatment, use
@@ -142,11 +143,86 @@ def test_a_client_is_saturated_by_the_time_in_which_it_was_not_frozen() -> None:
     assert not _outputs.saturated(outputs, 1)
 
 
-def test_data_that_grow_take_no_turns() -> None:
+def test_data_that_grow_take_turns_by_work_and_not_by_time() -> None:
     workload: object = WORKLOAD
     assert isinstance(workload, TakingTurns)
     assert WORKLOAD.turns_refused(given(WORKLOAD, mode="select-only")) is None
-    assert "the data grow" in (WORKLOAD.turns_refused(given(WORKLOAD)) or "")
+    assert "transactions = N" in (WORKLOAD.turns_refused(given(WORKLOAD)) or "")
+    assert WORKLOAD.turns_refused(given(WORKLOAD, transactions=1000)) is None
+
+
+# Two clients with three transactions each: a warm-up, one in which it waits, its work, and idling until it is ended.
+SHARES = b"""\
+0 1 900000 0 1000 0
+1 1 900000 0 1000 500000
+0 2 900000 0 1001 0
+1 2 900000 0 1001 0
+0 3 100000 0 1001 100000
+1 3 150000 0 1001 150000
+0 4 100000 0 1001 200000
+1 4 150000 0 1001 300000
+0 5 100000 0 1001 400000
+0 6 1000 0 1001 410000
+0 7 10000 0 1001 420000
+1 5 300000 0 1001 600000
+1 6 1000 0 1001 610000
+"""
+
+
+def test_of_a_share_of_work_counts_what_was_done_while_all_were_at_it() -> None:
+    seen = measured([SHARES], 1000.9, 1002.0, share=3)
+    assert (seen.transactions, seen.between, seen.regular) == (5, 6, 6)
+    assert seen.seconds == pytest.approx(0.5)
+    assert seen.warmed_s == pytest.approx(0.4)
+    assert max(seen.latency_ms) < 151
+    turns = (Part(1001.05, 1001.12, 1001.0), Part(1001.25, 1001.45, 1001.2), Part(1001.5, 1001.7, 1001.5))
+    some = measured([SHARES], 1000.9, 1002.0, turns, share=3)
+    assert (some.transactions, some.regular) == (3, 6)
+    assert some.seconds == pytest.approx(0.22)
+
+
+def test_who_has_not_done_its_share_is_said_and_so_is_one_that_was_too_small() -> None:
+    with pytest.raises(ValueError, match="client 0 has done 5 of its 7 transactions"):
+        measured([SHARES], 1000.9, 1002.0, share=7)
+    late = (Part(1001.5, 1001.7, 1001.5),)
+    with pytest.raises(ValueError, match="before anything counted"):
+        measured([SHARES], 1000.9, 1002.0, late, share=3)
+
+
+def test_what_grows_is_said_and_a_checkpoint_that_came_all_the_same() -> None:
+    outputs = recorded()
+    outputs.steps["ended"] = "760908455|6900\n"
+    grows = {name: WORKLOAD.read(outputs, given(WORKLOAD, clients=2)).facts.get(name) for name in GROWS}
+    assert grows == {
+        "transactions_made": 118, "database_grew_bytes": 200_000, "wal_grew_bytes": 5900, "checkpoints": 0,
+    }  # fmt: skip
+    reading = WORKLOAD.read(outputs, given(WORKLOAD, clients=2, mode="select-only"))
+    assert not GROWS & reading.facts.keys()
+    log = "2026-11-22 LOG:  checkpoint starting: wal\n2026-11-22 LOG:  checkpoint complete\n"
+    outputs = Said(outputs.steps, files={"transactions.1": SHARES}, stderr={"postgres": log})
+    outputs.begin, outputs.end = 1000.9, 1002.0
+    reading = WORKLOAD.read(outputs, given(WORKLOAD, clients=2, transactions=6))
+    assert reading.marks == ("1 checkpoints began while the server ran: raise max_wal_size (settings)",)
+    assert reading.metrics["tps"] == pytest.approx(10)
+    assert reading.facts["transactions_made"] == 6
+
+
+GROWS = {"transactions_made", "database_grew_bytes", "wal_grew_bytes", "checkpoints"}
+
+
+def test_work_is_given_in_equal_shares_and_nothing_comes_by_the_servers_clock() -> None:
+    _need_postgres()
+    values = given(WORKLOAD, clients=4, transactions=1001, lead="5s", shared_buffers="64m")
+    scene = WORKLOAD.scene(BASE, values, PLACES)
+    assert scene.window == Window(5.0, 0.0, quota(251, 4))
+    assert {"--define=left=252", "--define=share=251"} < {*scene.timed.argv}
+    chosen = _options(scene.servers[0].argv)
+    assert (chosen["autovacuum"], chosen["checkpoint_timeout"]) == ("off", "1d")
+    assert int(chosen["max_wal_size"].removesuffix("kB")) >= 1 << 20
+    timed = _options(WORKLOAD.scene(BASE, given(WORKLOAD, shared_buffers="64m"), PLACES).servers[0].argv)
+    assert "autovacuum" not in timed and timed["checkpoint_timeout"] == "10min"
+    own = given(WORKLOAD, transactions=9, settings="checkpoint_timeout=5min")
+    assert _options(WORKLOAD.scene(BASE, own, PLACES).servers[0].argv)["checkpoint_timeout"] == "5min"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from tests.build.workloads import BASE, GIB, MIB, POOL, given, treatment
 WORKLOADS = discover()
 GIGANTIC = treatment("hugetlb", GIB, map_hugetlb=GIB)
 ADVISED = treatment("thp", 2 * MIB, advice="huge")
+SERVICE = {"server": ("true",), "load": ("true",)}
 KEY_VALUE: tuple[tuple[dict[str, Any], str], ...] = (
     ({"mode": "fast"}, "mode = 'fast' is not one of throughput, sla, rate, tune"),
     ({"client": "wrk"}, "client = 'wrk' is not one of probe, memtier"),
@@ -51,6 +52,26 @@ KEY_VALUE: tuple[tuple[dict[str, Any], str], ...] = (
         ("mysql-ro", BASE, {"threads": 0}, "threads = 0 must be at least 1"),
         ("mysql-ro", BASE, {"buffer_pool": "1m"}, "at least 64m"),
         ("mysql-ro", ADVISED, {}, "never calls madvise"),
+        (
+            "service",
+            BASE,
+            {**SERVICE, "ready": "tcp:0"},
+            "ready: 'tcp:0': write tcp:PORT, unix:PATH, line:REGEX or",
+        ),
+        ("service", BASE, {**SERVICE, "ready": "tcp:70000"}, "ready: 'tcp:70000': write tcp:PORT"),
+        ("service", BASE, {**SERVICE, "ready": "unix:socket"}, "ready: 'unix:socket': write"),
+        ("service", BASE, {**SERVICE, "ready": "soon"}, "ready: 'soon': write"),
+        ("service", BASE, {**SERVICE, "ready": "line:("}, "ready: line:'(' is not a regular expression"),
+        ("service", BASE, {**SERVICE, "ready": "exec:a 'b"}, "no closing quotation"),
+        ("service", BASE, {**SERVICE, "environment": ("A",)}, "environment: 'A' is not NAME=VALUE"),
+        (
+            *("service", BASE, {**SERVICE, "environment": ("GLIBC_TUNABLES=glibc.malloc.hugetlb=1",)}),
+            "environment: glibc.malloc.hugetlb belongs to the treatment",
+        ),
+        ("service", BASE, {**SERVICE, "fill": ("",)}, "fill names no program"),
+        ("service", BASE, {**SERVICE, "stop": "KILL"}, "stop = 'KILL' is not one of TERM, INT, QUIT"),
+        ("service", BASE, {**SERVICE, "ready_within": 0}, "ready_within = 0"),
+        ("service", POOL, SERVICE, "it needs to know how much to reserve"),
         ("tpcc", BASE, {"server": "oracle"}, "'oracle' is not one of"),
         ("tpcc", BASE, {"warehouses": 0}, "must be at least 1"),
         ("tpcc", BASE, {"keep_thp": True}, "keep_thp is for MariaDB"),
@@ -102,6 +123,10 @@ def test_what_the_reader_of_studies_lets_nobody_write_is_refused_too(name: str, 
     ("name", "treated", "parameters"),
     [
         ("redis", POOL, {"allocator": "libc"}),
+        ("service", BASE, SERVICE),
+        ("service", POOL, {**SERVICE, "pool_bytes": "1g", "ready": "exec:true --port {port}"}),
+        ("service", BASE, {**SERVICE, "ready": "unix:{folder}/socket", "environment": ("A=",)}),
+        ("service", BASE, {**SERVICE, "ready": "line:[Rr]eady$"}),
         ("mysql-ro", BASE, {}),
         ("mysql-ro", POOL, {}),
         ("tpcc", BASE, {}),

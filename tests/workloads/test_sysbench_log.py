@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -22,13 +23,16 @@ SLOW = 'local ffi = require("ffi")\nffi.cdef("int usleep(unsigned int)")\n'
 SLOW += "function event() ffi.C.usleep(3000) end\nfunction thread_done() end\n"
 
 
-def logged(folder: Path, test: str, *options: str) -> tuple[list[bytes], str]:
-    """The logs of a run of `test`, and what sysbench said."""
+def logged(folder: Path, test: str, *options: str, enough_after: float | None = None) -> tuple[list[bytes], str]:
+    """The logs of a run of `test`, and what sysbench said; it is told after so many seconds that it is enough."""
     sysbench = need_program("sysbench", "sysbench")
     places = msgspec.structs.replace(PLACES, data=str(folder), run=str(folder))
     written = _sysbench_log.script()
     (folder / written.path).write_text(written.text)
     (folder / "mine.lua").write_text(test)
+    telling = threading.Timer(enough_after or 0, (folder / _sysbench_log.enough().path).touch)
+    if enough_after is not None:
+        telling.start()
     done = subprocess.run(
         [sysbench, _sysbench_log.path(places), *options, "run"],
         env={"PATH": os.environ["PATH"], **_sysbench_log.environment("mine", places)},
@@ -63,3 +67,12 @@ def test_ends_are_on_the_clock_and_times_are_those_of_the_transactions(tmp_path:
     assert len(logs) == seen.clients == 2
     assert 3.0 <= seen.latency_ms[0] < 30
     assert seen.transactions == seen.regular == sum(log.count(b"\n") for log in logs) - 2
+
+
+def test_it_ends_when_it_is_told_that_it_is_enough_and_says_all_the_same_what_it_did(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    logs, said = logged(tmp_path, SLOW, "--threads=2", "--time=50", enough_after=0.5)
+    assert 0.5 < time.monotonic() - begun < 20
+    events = re.search(r"total number of events: +(\d+)", said)
+    assert events is not None and int(events[1]) == sum(log.count(b"\n") for log in logs) > 20
+    assert len(logs) == 2

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.model.scene import Places, Server, Step, Write
-from hugewise.workloads import _mariadb, _postgres, tpcc
-from hugewise.workloads._tpcc_output import go_tpc, sysbench
+from hugewise.model.design import TakingTurns
+from hugewise.model.scene import Part, Places, Server, Step, Write
+from hugewise.workloads import _mariadb, _postgres, _tpcc_client
+from hugewise.workloads._tpcc_output import go_tpc, go_tpc_whole, sysbench
 from hugewise.workloads.tpcc import WORKLOAD
 from tests.build.workloads import BASE, MIB, POOL, Said, given, use
 
@@ -24,7 +25,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> None:
     maria = _mariadb.MariadbPrograms("/s/mariadbd", "/s/mariadb-install-db", "/s/mariadb", "10.11.19")
     monkeypatch.setattr(_mariadb, "find", lambda folder="": maria)
     monkeypatch.setattr(_postgres, "installed", lambda folder="": _postgres.PostgresPrograms("/p", 15, "15.18"))
-    monkeypatch.setattr(tpcc, "go_tpc", lambda: "/v/go-tpc")
+    monkeypatch.setattr(_tpcc_client, "go_tpc", lambda: "/v/go-tpc")
 
 
 def said(timed: str, *, client: float = 0.1) -> Said:
@@ -133,7 +134,7 @@ def test_other_output_is_an_error(text: str, reason: str) -> None:
 
 
 def test_a_missing_client_says_how_it_is_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tpcc, "go_tpc", lambda: None)
+    monkeypatch.setattr(_tpcc_client, "go_tpc", lambda: None)
     values = given(WORKLOAD, server="mariadb")
     assert [each.reason for each in WORKLOAD.missing(values)] == [
         "go-tpc: not beside hugewise and not on PATH; build it with `make go-tpc` (needs go)"
@@ -141,3 +142,51 @@ def test_a_missing_client_says_how_it_is_had(monkeypatch: pytest.MonkeyPatch, tm
     relative = WORKLOAD.missing(given(WORKLOAD, server="mariadb", sysbench_tpcc="x"))
     assert "absolute path" in relative[0].reason
     assert "no tpcc.lua" in WORKLOAD.missing(given(WORKLOAD, server="mariadb", sysbench_tpcc=str(tmp_path)))[0].reason
+
+
+WORK = {"server": "mariadb", "connections": 4, "transactions": 1002}
+
+
+def test_work_is_given_in_place_of_a_time_after_a_tenth_of_it_to_warm_up() -> None:
+    scene = WORKLOAD.scene(BASE, given(WORKLOAD, **WORK), PLACES)
+    assert scene.window is None
+    assert {"--count=1004", "--time=24h"} < {*scene.timed.argv}
+    (warm_up,) = (step for step in scene.warm if step.name == "warm-up")
+    assert "--count=104" in warm_up.argv
+    timed = WORKLOAD.scene(BASE, given(WORKLOAD, server="mariadb"), PLACES).timed.argv
+    assert not [word for word in timed if word.startswith("--count")]
+
+
+def test_writers_take_turns_by_work_and_where_their_pages_can_be_proven() -> None:
+    workload: object = WORKLOAD
+    assert isinstance(workload, TakingTurns)
+    assert workload.turns_refused(given(WORKLOAD, **WORK)) is None
+    assert "transactions = N" in (workload.turns_refused(given(WORKLOAD, server="mariadb")) or "")
+    for other, why in (({"server": "postgres"}, "backends with it"), ({"sysbench_tpcc": "/t"}, "go-tpc alone")):
+        values = given(WORKLOAD, **{**WORK, **other})
+        assert why in (workload.turns_refused(values) or "")
+        assert why in (WORKLOAD.refuses(BASE, values) or "")
+
+
+def test_of_a_given_work_all_of_the_run_counts_by_the_time_in_which_it_went_on() -> None:
+    seen = go_tpc_whole(GO_TPC, 2.0)
+    assert (seen.new_orders, seen.seconds, seen.series) == (1396, 2.0, ())
+    outputs = said(GO_TPC)
+    outputs.steps |= {
+        "begun": "1000\nInnodb_os_log_written\t50\n", "ended": "3000\nInnodb_os_log_written\t950\n",
+    }  # fmt: skip
+    outputs.begin, outputs.end = 1000.0, 1010.0
+    values = given(WORKLOAD, server="mariadb", transactions=seen.transactions, connections=1)
+    alone = WORKLOAD.read(outputs, values)
+    assert alone.metrics["tpmc"] == pytest.approx(1396 * 60 / 10)
+    assert alone.metrics["latency_p50_ms"] == 4.2
+    outputs.turns = (Part(1000.5, 1001.5, 1000.5), Part(1004.0, 1005.0, 1004.0))
+    turned = WORKLOAD.read(outputs, values)
+    assert turned.metrics["tpmc"] == pytest.approx(1396 * 60 / 2)
+    assert turned.metrics["server_cpu_us"] == pytest.approx(0.5e6 / seen.transactions)
+    assert turned.metrics["latency_p50_ms"] is None and "goes on while it is frozen" in turned.absent["latency_p50_ms"]
+    grown = {name: turned.facts[name] for name in ("database_bytes", "database_grew_bytes", "redo_grew_bytes")}
+    assert grown == {"database_bytes": 1000, "database_grew_bytes": 2000, "redo_grew_bytes": 900}
+    assert turned.problem is None
+    more = WORKLOAD.read(outputs, {**values, "transactions": seen.transactions + 5})
+    assert more.problem == f"{seen.transactions} transactions were made of {seen.transactions + 5}"

@@ -36,6 +36,9 @@ pub struct Outcome {
     pub size: u64,
     /// Bytes that were to be of a pool, and are base pages.
     pub short: u64,
+    /// Ranges whose pages were chosen, and ranges for which the kernel refused that.
+    pub placed: u64,
+    pub refused: u64,
     pub why: Option<&'static str>,
 }
 
@@ -49,6 +52,8 @@ pub unsafe fn lay_out(libc: &Libc, layout: &Layout, envp: *const *const c_char) 
         from: 0,
         size,
         short: layout.pool(Pages::Hugetlb2m) + layout.pool(Pages::Hugetlb1g),
+        placed: 0,
+        refused: 0,
         why: Some(why),
     };
     let (Some(mallopt), Some(malloc), Some(realloc), Some(free), Some(sbrk)) =
@@ -98,9 +103,13 @@ pub unsafe fn lay_out(libc: &Libc, layout: &Layout, envp: *const *const c_char) 
         let Some(from) = made.filter(|from| from + size as usize <= sbrk(0) as usize) else {
             return not("malloc did not let its heap grow");
         };
-        let short = back(layout, from, size);
-        let why = (short > 0).then_some("the pool is short");
-        Outcome { from, size, short, why }
+        let Placed { short, placed, refused } = back(layout, from, size);
+        let why = match (short, refused) {
+            (0, 0) => None,
+            (0, _) => Some("the kernel refuses the advice"),
+            _ => Some("the pool is short"),
+        };
+        Outcome { from, size, short, placed, refused, why }
     }
 }
 
@@ -133,28 +142,42 @@ unsafe fn region(
     }
 }
 
-/// Choose the pages of the region; the bytes that were to come from a pool which is short.
+/// What became of the ranges of the region: bytes that were to be of a pool which is short, ranges that are as they were
+/// to be, and those that are not.
+#[derive(Default)]
+struct Placed {
+    short: u64,
+    placed: u64,
+    refused: u64,
+}
+
+/// Choose the pages of the region.
 ///
 /// # Safety
 /// Nothing in the region has been touched.
-unsafe fn back(layout: &Layout, from: usize, size: u64) -> u64 {
-    let mut short = 0;
+unsafe fn back(layout: &Layout, from: usize, size: u64) -> Placed {
+    let mut found = Placed::default();
     for window in layout.windows(size) {
         let (begin, length) = (from + window.from as usize, (window.to - window.from) as usize);
         // SAFETY: the region's, of which nothing is touched.
-        unsafe {
+        let is_placed = unsafe {
             match window.pages {
-                Pages::Base => drop(sys::madvise(begin, length, sys::MADV_NOHUGEPAGE)),
-                Pages::Thp => drop(sys::madvise(begin, length, sys::MADV_HUGEPAGE)),
-                Pages::Hugetlb2m | Pages::Hugetlb1g => {
-                    if !from_pool(begin, length, window.pages) {
-                        short += length as u64;
-                    }
+                Pages::Base => {
+                    // A kernel that has no transparent huge pages refuses it, and has base pages.
+                    let _ = sys::madvise(begin, length, sys::MADV_NOHUGEPAGE);
+                    true
                 }
+                Pages::Thp => sys::madvise(begin, length, sys::MADV_HUGEPAGE).is_ok(),
+                Pages::Hugetlb2m | Pages::Hugetlb1g => from_pool(begin, length, window.pages),
             }
+        };
+        found.placed += u64::from(is_placed);
+        found.refused += u64::from(!is_placed);
+        if !is_placed && window.pages.is_hugetlb() {
+            found.short += length as u64;
         }
     }
-    short
+    found
 }
 
 /// Whether the pool had the pages; else the range is base pages, as it was.

@@ -31,6 +31,10 @@ pub fn append(path: &[u8], layout: &[u8], outcome: &Outcome) {
         .number(outcome.from as u64)
         .say(b",\"short_bytes\":")
         .number(outcome.short)
+        .say(b",\"ranges\":")
+        .number(outcome.placed)
+        .say(b",\"refused\":")
+        .number(outcome.refused)
         .say(b",\"why\":");
     match outcome.why {
         Some(why) => line.say(b"\"").say(why.as_bytes()).say(b"\"}\n"),

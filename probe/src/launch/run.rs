@@ -135,6 +135,7 @@ fn prepare(spec: &Spec) -> anyhow::Result<Result<Prepared, String>> {
         opened: open_for_child(&spec.opens)?,
         uid: spec.uid,
         gid: spec.gid,
+        groups: spec.groups.clone(),
         thp_disable: spec.thp_disable,
         cgroups: open_cgroups(&spec.cgroup_procs)?,
         cpus: spec.cpus.clone(),
@@ -209,6 +210,7 @@ fn follow(
         tracer.release(pid, task);
     };
     watched.end_ns = now_ns();
+    watched.begun = Some(tracer.begun());
     Ok(watched)
 }
 
@@ -258,6 +260,9 @@ fn conclude(
         killed: killed.count,
         looked_ns: watched.looked_at,
         exceeded: watched.exceeded,
+        forked: watched.begun.map(|begun| begun.forked),
+        executed: watched.begun.map(|begun| begun.executed),
+        threads: watched.begun.map(|begun| begun.threads),
     })?;
     match watched.why {
         Why::Stopped(signal) => anyhow::bail!("stopped by signal {signal}; the tree of {:?} was killed", spec.argv[0]),
@@ -310,6 +315,9 @@ fn no_workload(message: &str, code: i32) -> anyhow::Result<ExitCode> {
         killed: 0,
         looked_ns: None,
         exceeded: None,
+        forked: None,
+        executed: None,
+        threads: None,
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -68,6 +68,8 @@ struct Group {
     threads: BTreeSet<Pid>,
     /// Its memory is its parent's: a vfork child before its exec.
     is_borrower: bool,
+    /// Its memory is a copy of its parent's: a fork child before its exec.
+    is_copy: bool,
 }
 
 /// The processes of one tree.
@@ -77,7 +79,18 @@ pub struct Tracer {
     /// Threads and processes that showed themselves before their parent's report of them. They may be gone by then.
     unreported: BTreeSet<Pid>,
     unseen: u32,
+    begun: Begun,
     root_status: Option<libc::c_int>,
+}
+
+/// What the tree has begun beside its root, whose own programs do not count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Begun {
+    /// Processes that went on with a copy of their parent's memory: fork without exec.
+    pub forked: u32,
+    /// Programs that other processes than the root executed.
+    pub executed: u32,
+    pub threads: u32,
 }
 
 /// A process that is held, and one thread of it that still has its memory.
@@ -90,14 +103,20 @@ pub struct Held {
 impl Tracer {
     /// `root` is stopped at its exec, as `spawn::Launcher::launch_seized` leaves it. It starts to run here.
     pub fn start(root: Pid) -> Tracer {
-        let groups = BTreeMap::from([(root, Group { threads: BTreeSet::from([root]), is_borrower: false })]);
+        let groups = BTreeMap::from([(root, Group { threads: BTreeSet::from([root]), ..Group::default() })]);
         resume(root, 0);
-        Tracer { root, groups, unreported: BTreeSet::new(), unseen: 0, root_status: None }
+        let (unreported, begun) = (BTreeSet::new(), Begun::default());
+        Tracer { root, groups, unreported, unseen: 0, begun, root_status: None }
     }
 
     /// Processes that ended without having been given to the caller as `Leaving`.
     pub fn unseen(&self) -> u32 {
         self.unseen
+    }
+
+    /// What it has begun so far.
+    pub fn begun(&self) -> Begun {
+        self.begun
     }
 
     /// How the root ended, once it has been reaped (also when it was killed while others were being held).
@@ -219,7 +238,9 @@ impl Tracer {
 
     /// After an exec one thread is left, whatever it was called before: it has the number of the group.
     fn executed(&mut self, pid: Pid) {
-        self.groups.insert(pid, Group { threads: BTreeSet::from([pid]), is_borrower: false });
+        let before = self.groups.insert(pid, Group { threads: BTreeSet::from([pid]), ..Group::default() });
+        self.begun.forked -= u32::from(before.is_some_and(|group| group.is_copy));
+        self.begun.executed += u32::from(pid != self.root);
     }
 
     /// The stopped `parent` reports a new process or thread; it is given back while it lives.
@@ -249,6 +270,10 @@ impl Tracer {
         group.threads.insert(tid);
         if born.group == tid {
             group.is_borrower = shares_memory(born.parent, tid);
+            group.is_copy = !group.is_borrower;
+            self.begun.forked += u32::from(group.is_copy);
+        } else {
+            self.begun.threads += 1;
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::common::clock::now_ns;
 use crate::launch::bounds::Bounds;
+use crate::launch::trace::Begun;
 use crate::process::change::{Pid, next_change};
 use crate::process::signals::{Came, Signals};
 use crate::protocol::event::{Event, VERSION, emit};
@@ -31,6 +32,8 @@ pub struct Watched {
     /// That of it in which the root stood still at its exit.
     pub looked_at: Option<[u64; 2]>,
     pub early_exits: u32,
+    /// What the tree began, where it was followed.
+    pub begun: Option<Begun>,
     /// What it took more of than it may, in words.
     pub exceeded: Option<String>,
     /// Scans that failed, in words.
@@ -46,8 +49,17 @@ const MOST_TROUBLE: usize = 20;
 
 impl Watched {
     pub fn new() -> Watched {
-        let (why, trouble) = (Why::TimedOut, Vec::new());
-        Watched { why, end_ns: 0, paused_ns: 0, looked_at: None, early_exits: 0, exceeded: None, trouble, looks: 0 }
+        Watched {
+            why: Why::TimedOut,
+            end_ns: 0,
+            paused_ns: 0,
+            looked_at: None,
+            early_exits: 0,
+            begun: None,
+            exceeded: None,
+            trouble: Vec::new(),
+            looks: 0,
+        }
     }
 
     /// Whether one more process may be told of.

@@ -115,7 +115,9 @@ pub enum Event {
     /// Last line of `run`. `wall_ns` goes from launch to the exit of the root process, scans excluded.
     /// `early_exits` counts processes that left before the root, so that their memory was not scanned. `exceeded` says
     /// which of its limits the workload met, and was ended for. `looked_ns` is when the scan of the root at its exit began
-    /// and ended: whoever takes other times out of `wall_ns` must not take that once more.
+    /// and ended: whoever takes other times out of `wall_ns` must not take that once more. `forked` counts processes that went
+    /// on with a copy of their parent's memory (fork without exec), `executed` programs that other processes than the root
+    /// began, `threads` those beside each process's first; none of them where nobody followed the tree.
     Exit {
         t_ns: u64,
         wall_ns: u64,
@@ -128,6 +130,12 @@ pub enum Event {
         looked_ns: Option<[u64; 2]>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exceeded: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        forked: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        executed: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        threads: Option<u32>,
     },
     /// The load generator's numbers.
     Load(Box<Load>),

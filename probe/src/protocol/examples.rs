@@ -74,6 +74,9 @@ fn following(event: &Event) -> Option<Event> {
             killed: 0,
             looked_ns: Some([1_005_000_000, 1_006_000_000]),
             exceeded: None,
+            forked: Some(0),
+            executed: Some(2),
+            threads: Some(3),
         },
         Event::Exit { .. } => Event::Load(Box::new(Load::example())),
         Event::Load(_) => Event::Error {

@@ -6,12 +6,14 @@ chosen      the candidate that was confirmed or refuted, with `verdict` of the c
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
 
-from hugewise.advise import decision, sentences
+from hugewise.advise import curve as curves
+from hugewise.advise import decision, layouts, sentences
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.causes import explained
 from hugewise.advise.decision import MeasuredSetting, TradeOff
@@ -20,6 +22,7 @@ from hugewise.advise.pilot import LARGEST_BASE, ProgramAsIs
 from hugewise.advise.question import Question
 from hugewise.errors import UserError
 from hugewise.inspection.neighbours import Neighbours
+from hugewise.model.design import ESTIMANDS, Kind
 from hugewise.model.metric import Metric
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Verdict
 from hugewise.quantity import format_duration, format_size
@@ -40,7 +43,7 @@ __all__ = [
     "settings",
 ]
 
-Arrived = Literal["pilot", "screening", "confirmation", "finished", "interrupted"]
+Arrived = Literal["pilot", "curve", "screening", "confirmation", "finished", "interrupted"]
 FORMAT = 2
 """Of the record."""
 GROWTH = 0.1
@@ -92,6 +95,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     huge_before: float | None
     huge_after: float | None
     reserved: int = 0
+    design: Kind = "sequential"
     measured: tuple[MeasuredSetting, ...] = ()
 
     @property
@@ -134,6 +138,11 @@ class Advice(msgspec.Struct, kw_only=True):
     """Whom the confirmation measures beside the chosen one; None before that is known, empty for nobody."""
     confirmation_folder: str = ""
     confirmed: Confirmed | None = None
+    curve_folder: str = ""
+    curve: curves.CurveOfGain | None = None
+    apart_folder: str = ""
+    apart: layouts.GainParts | None = None
+    """Of a layout that was confirmed: what of its gain is the library's own, and what its pages'."""
     neighbours: Neighbours | None = None
     """What the recommended setting does to the other programs, where it reaches them."""
 
@@ -146,9 +155,13 @@ class Advice(msgspec.Struct, kw_only=True):
 
 
 def confirmed(
-    folder: str, cell: CellResult, comparison: Comparison, measured: tuple[MeasuredSetting, ...] = ()
+    folder: str,
+    cell: CellResult,
+    comparison: Comparison,
+    measured: tuple[MeasuredSetting, ...] = (),
+    design: Kind = "sequential",
 ) -> Confirmed:
-    """What the confirmation's run says of the comparison that it judges, and of all its arms."""
+    """What the confirmation's run says of the comparison that it judges, and of all its arms, laid out by `design`."""
     before, after = arm_of(cell, comparison.baseline), arm_of(cell, comparison.arm)
     metric: Metric = cell.metric
     return Confirmed(
@@ -168,6 +181,7 @@ def confirmed(
         huge_before=None if before is None else _huge(before.coverage),
         huge_after=None if after is None else _huge(after.coverage),
         reserved=0 if after is None else after.pool_bytes,
+        design=design,
         measured=measured,
     )
 
@@ -205,6 +219,8 @@ def recommended(found: Advice) -> bool:
 
 def answer(found: Advice) -> str:
     """One sentence: what to set, the gain with its interval, the price, and how sure."""
+    if found.curve is not None:
+        return curves.sentence(found.curve)
     last, margin = found.confirmed, found.question.margin
     if last is None:
         return _unconfirmed(found)
@@ -253,6 +269,7 @@ def _unconfirmed(found: Advice) -> str:
 
 _PHASES = {
     "pilot": "pilot",
+    "curve": "curve",
     "screening": "screening",
     "confirmation": "confirmation",
     "finished": "end",
@@ -304,6 +321,8 @@ def details(found: Advice) -> Iterator[str]:
             f"As it is: {format_duration(found.pilot.wall_s)} a run ({found.pilot.runs} runs{spread}), at most"
             f" {sentences.mib(found.pilot.memory) if found.pilot.memory else memory} of memory, {huge}."
         )
+    if found.curve is not None:
+        yield from curves.lines(found.curve, shlex.join(layouts.command_of(found.question)))
     yield from (f"Note: {one}." for one in found.remarks)
     for one in found.tried:
         yield f"Tried: {one.name} ({one.reach}): {one.reason}{_fate(found, one.name)}."
@@ -312,6 +331,9 @@ def details(found: Advice) -> Iterator[str]:
     last = found.confirmed
     if last is None:
         return
+    if found.question.of_service:
+        what = ESTIMANDS[last.design] or "its arms one after the other"
+        yield f"Design: {last.design}, {what}."
     if last.huge_after is not None:
         before = "" if last.huge_before is None else f" ({100 * last.huge_before:.0f}% before)"
         yield f"Delivered: {100 * last.huge_after:.0f}% of its memory in huge pages{before}."
@@ -321,6 +343,8 @@ def details(found: Advice) -> Iterator[str]:
         pool = f", {sentences.mib(last.reserved)} of it a pool that stays reserved{never}" if last.reserved else ""
         counted = "" if last.seen is None or last.seen.footprint.charged else " Its page tables were not counted."
         yield f"Price: at most {sentences.mib(last.memory_after)} of memory{pool}, {_grown(last)}.{counted}"
+    if found.apart is not None:
+        yield layouts.sentence(found.apart)
     if last.seen is not None and last.seen.causes is not None:
         yield from explained(last.seen.causes)
     if found.neighbours is not None:

@@ -14,25 +14,28 @@ from secrets import token_hex
 
 import msgspec
 
-from hugewise import reading
+from hugewise import reading, workloads
 from hugewise.advise import advice as words
-from hugewise.advise import choosing, decision
+from hugewise.advise import choosing, decision, layout_phases, layouts
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import FORMAT, Advice, Screen
 from hugewise.advise.aims import aimed
-from hugewise.advise.candidates import ProgramHere, SettingCandidate, candidates
-from hugewise.advise.program import allocator_of
+from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate, candidates
+from hugewise.advise.program import allocator_of, program_of
 from hugewise.advise.question import AS_IS, Question
 from hugewise.analysis.analysis import analyze
-from hugewise.errors import UserError
-from hugewise.files import made_folder, own, storing, write_whole
+from hugewise.errors import HugewiseError, UserError
+from hugewise.files import hand_over, made_folder, own, storing, write_whole
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection.neighbours import neighbours
 from hugewise.model.pages import PageSizes
 from hugewise.model.results import Results
+from hugewise.plan.cells import resolve
+from hugewise.plan.plan import EVERY
 from hugewise.policies import _thp
 from hugewise.session import progress, session
+from hugewise.session.feasibility import make_plan
 from hugewise.stats.family import methods_for
 from hugewise.stats.screening import Screened
 from hugewise.store.folder import RunFolder
@@ -40,7 +43,6 @@ from hugewise.study.study import Study
 
 __all__ = ["advise", "resume"]
 
-_POOL_ROOM = 1.1  # of the memory that was seen: the heap grows in steps
 _SCREENED = 1 / 3  # of the time, at most
 
 
@@ -71,6 +73,7 @@ class _Asking:
         """Have on disk what is known; the folder is made when the first run has begun."""
         self.advice.seconds, self.began = self.spent, time.monotonic()
         with storing(f"the advice {self.folder}"):
+            made_folder(self.folder.parent, theirs=True)
             made_folder(self.folder)
             write_whole(self.folder / "advice.json", msgspec.json.format(msgspec.json.encode(self.advice), indent=1))
 
@@ -115,24 +118,36 @@ class _InterruptedError(Exception):
 
 
 def advise(
-    asked: Question, results: Path, *, listener: progress.Listener = lambda _: None, anyway: bool = False
+    asked: Question,
+    results: Path,
+    *,
+    folder: Path | None = None,
+    listener: progress.Listener = lambda _: None,
+    anyway: bool = False,
 ) -> tuple[Advice, Path]:
-    """Find out what to set for a command; the advice and its folder. Interrupted, it says so in its state.
+    """Find out what to set for a workload; the advice and its folder (`folder`, where it is one of several).
+    Interrupted, it says so in its state.
 
-    Raises UserError where the command cannot be measured, HugewiseError.
+    Raises UserError where the workload cannot be measured, HugewiseError.
     """
     questions.check(asked)
     asked = aimed(asked)
-    folder = results / "advice" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(2)}"
+    folder = folder or results / "advice" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(2)}"
     with storing(f"the advice {folder}"):
         own(results, f"results = {str(results)!r}")
     begun = Advice(question=asked, cwd=str(Path.cwd()))
     return _conducted(_Asking(begun, folder, results, listener, anyway, time.monotonic()))
 
 
-def resume(folder: Path, *, listener: progress.Listener = lambda _: None, anyway: bool = False) -> tuple[Advice, Path]:
-    """Go on with an advice that was interrupted. Raises UserError where there is none, or it was begun elsewhere,
-    HugewiseError.
+def resume(
+    folder: Path,
+    *,
+    results: Path | None = None,
+    listener: progress.Listener = lambda _: None,
+    anyway: bool = False,
+) -> tuple[Advice, Path]:
+    """Go on with an advice that was interrupted; its runs are in `results`. Raises UserError where there is none, or it
+    was begun elsewhere, HugewiseError.
     """
     folder = folder.absolute()
     try:
@@ -147,13 +162,14 @@ def resume(folder: Path, *, listener: progress.Listener = lambda _: None, anyway
         raise UserError(f"{folder}: its command is run in {found.cwd}", hint=cure)
     questions.check(found.question)
     aimed(found.question)
-    return _conducted(_Asking(found, folder, folder.parent.parent, listener, anyway, time.monotonic()))
+    results = results or folder.parent.parent
+    return _conducted(_Asking(found, folder, results, listener, anyway, time.monotonic()))
 
 
 def _conducted(asking: _Asking) -> tuple[Advice, Path]:
     advice = asking.advice
     try:
-        for phase in (_pilot, _screen, _confirm, _look_around):
+        for phase in (_pilot, _curve) if advice.question.curve else (_pilot, _screen, _confirm, _apart, _look_around):
             phase(asking)
             asking.keep()
         advice.arrived = "finished"
@@ -162,6 +178,9 @@ def _conducted(asking: _Asking) -> tuple[Advice, Path]:
             raise  # nothing was begun
         asking.say(f"interrupted; to go on: hugewise advise --resume {asking.folder}")
     asking.keep()
+    if advice.arrived == "finished":
+        with storing(f"the advice {asking.folder}"):
+            hand_over(asking.folder)
     return advice, asking.folder
 
 
@@ -179,28 +198,60 @@ def _pilot(asking: _Asking) -> None:
     if advice.pilot is not None:
         return
     asked = advice.question
+    if asked.curve and (why := layouts.unlaid(asked)) is not None:
+        raise UserError(f"there is no curve of it: {why}", hint="see docs/concepts/layouts.md for whom layouts reach")
     asking.say("pilot: the program as it is")
     folder = asking.run(questions.pilot(asked), "pilot")
     _ended(folder)
     run = folder.read()
-    found = pilots.judged(run.blocks, folder.path, asked.seconds, run.opened.cells[0].metric.name)
+    metric = run.opened.cells[0].metric.name
+    found = pilots.judged(run.blocks, folder.path, asked.seconds, metric, service=asked.of_service)
     advice.pilot = found
+    if asked.curve:
+        return
     tried, left = candidates(_found(found, asked), asked.most)
+    if not (asked.of_service or layouts.command_of(asked)):
+        tried, left = _taken(asked, tried, left, found)
     advice.tried, advice.left_out = tuple(tried), tuple(left)
     for_it = asking.left * (1 - _SCREENED if len(tried) > 1 else 1)  # what a screening leaves of the time
-    advice.remarks = tuple(pilots.remarks(found, for_it, 1 - asked.confidence))
+    loaded = asked.of_service and metric == "wall_s"
+    advice.remarks = tuple(pilots.remarks(found, for_it, 1 - asked.confidence, loaded=loaded))
     for remark in advice.remarks:
         asking.say(remark)
     asking.say(f"candidates: {', '.join(each.name for each in tried) or 'none'}")
 
 
+def _taken(
+    asked: Question, tried: list[SettingCandidate], left: list[LeftOutCandidate], found: pilots.ProgramAsIs
+) -> tuple[list[SettingCandidate], list[LeftOutCandidate]]:
+    """The candidates that the workload can take here, and those that are left out: a server has settings of its own."""
+    if not tried:
+        return tried, left
+    planned = make_plan(questions.screening(asked, tried, int(found.memory * layout_phases.POOL_ROOM), 1.0))
+    why = {one.policy: one.reason for one in planned.left_out}
+    whole = why.get(EVERY)
+    refused = [one for one in tried if one.name in why or whole is not None]
+    gone = [LeftOutCandidate(name=one.name, reason=why.get(one.name) or whole or "") for one in refused]
+    return [one for one in tried if one not in refused], [*left, *gone]
+
+
+def _program(asked: Question) -> tuple[str, ...]:
+    """The words of the program of a workload that is no command; none where that cannot be said."""
+    (cell,) = resolve(questions.pilot(asked), workloads.discover())
+    try:
+        return program_of(cell.workload, cell.values)
+    except HugewiseError:
+        return ()
+
+
 def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
     host = LocalHost()
     sizes = PageSizes.discover(host)
-    known = None if asked.program is None else allocator_of(asked.program)
+    argv = layouts.command_of(asked) or _program(asked)
+    known = allocator_of(argv) if argv else None
     return ProgramHere(
         root=host.privileged(),
-        mode="never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd),
+        mode=_mode(host),
         top=_thp.top_mode(host),
         pmd=sizes.pmd,
         mthp=tuple(size for size in sizes.mthp if size != sizes.pmd),
@@ -209,6 +260,11 @@ def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
         memory=asked.pool or found.memory,
         tuned=None if known is None else known.tuned,
         why="" if known is None else known.why,
+        allocator="" if known is None else known.name,
+        forked=found.forked,
+        executed=found.executed,
+        threads=found.threads,
+        unlaid=layouts.unlaid(asked),
     )
 
 
@@ -281,10 +337,11 @@ def _confirm(asking: _Asking) -> None:
         advice.beside = choosing.beside(advice, advice.pilot, asking.left)
     second = advice.candidate(advice.beside) if advice.beside else None
     with_it = f", {second.name} measured beside it" if second is not None else ""
-    most = max(1.0, asking.left)
+    left = asking.left * (1 - layouts.KEPT if layouts.is_layout(chosen) else 1)
+    most = max(1.0, left)
     asking.say(f"confirmation: {chosen.name} against the program as it is, at most {most:.0f} s{with_it}")
-    declared = advice.pilot.declared(asking.left)
-    study = questions.confirmation(advice.question, chosen, _pool(advice), asking.left, declared, beside=second)
+    declared = advice.pilot.declared(left)
+    study = questions.confirmation(advice.question, chosen, _pool(advice), left, declared, beside=second)
     folder = asking.run(study, "confirmation")
     found = _ended(folder)
     (cell,) = found.cells
@@ -293,7 +350,8 @@ def _confirm(asking: _Asking) -> None:
         why = next((left.reason for left in found.left_out if left.policy == chosen.name), "it was left out")
         raise UserError(f"{chosen.name} cannot be confirmed here: {why}", hint="cure that, and ask again")
     seen = decision.measured(found, cell, chosen.name)
-    advice.confirmed = words.confirmed(str(folder.path), cell, comparison, seen)
+    (planned,) = folder.read().opened.cells
+    advice.confirmed = words.confirmed(str(folder.path), cell, comparison, seen, planned.kind or "sequential")
 
 
 def _look_around(asking: _Asking) -> None:
@@ -308,7 +366,25 @@ def _look_around(asking: _Asking) -> None:
         advice.neighbours = neighbours(size)
 
 
+def _apart(asking: _Asking) -> None:
+    """What of a layout's gain is the library's own."""
+    layout_phases.apart(asking, _mode(LocalHost()), _pool(asking.advice), _ended)
+
+
+def _curve(asking: _Asking) -> None:
+    """The gain against the memory that is on huge pages."""
+    assert asking.advice.pilot is not None  # it came first
+    layout_phases.curve(asking, _found(asking.advice.pilot, asking.advice.question), _ended)
+
+
+def _mode(host: LocalHost) -> str:
+    sizes = PageSizes.discover(host)
+    return "never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd)
+
+
 def _pool(advice: Advice) -> int:
     """Bytes of a pool that a candidate of it needs; 0 where there is none."""
     assert advice.pilot is not None
-    return int(advice.pilot.memory * _POOL_ROOM) if any(each.reach == "pool" for each in advice.tried) else 0
+    return (
+        int(advice.pilot.memory * layout_phases.POOL_ROOM) if any(each.reach == "pool" for each in advice.tried) else 0
+    )

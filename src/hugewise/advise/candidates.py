@@ -13,13 +13,28 @@ import msgspec
 
 from hugewise.quantity import format_size
 
-__all__ = ["RULES", "CandidateRule", "LeftOutCandidate", "ProgramHere", "Reach", "SettingCandidate", "candidates"]
+__all__ = [
+    "RULES",
+    "CandidateRule",
+    "LeftOutCandidate",
+    "ProgramHere",
+    "Reach",
+    "SettingCandidate",
+    "candidates",
+    "heap_from_pool",
+    "laid_out",
+    "unshared",
+]
 
 Reach = Literal["process", "pool", "host"]
 """What a setting changes: the program alone, a pool that is reserved beside it, or every program of the host."""
 
 _SOME = 0.005  # share of memory in huge pages below which there are none to speak of
 _MOST = 0.95  # and above which there is nothing left to gain by more of them
+_LAID_PMD = 2 << 20
+_CUT = ("CPython", "jemalloc")
+"""Allocators that map their memory in pieces, which the layout library cuts from a region of its own."""
+_UNLAID = ("Go", "musl", "the JVM", "tcmalloc", "mimalloc")
 
 
 class ProgramHere(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +49,10 @@ class ProgramHere(msgspec.Struct, frozen=True, kw_only=True):
     huge        share of the program's memory in huge pages, as it is; None where it was not seen
     memory      bytes that it had at most, or that its user says it needs; 0 where it is not known
     tuned       whether tunables of glibc reach its allocator (None: not known); `why` not
+    allocator   that one's name, or nothing where nobody can tell
+    forked      processes that went on with a copy of its memory (fork without exec), `executed` programs that it began,
+                `threads`; None where that was not seen
+    unlaid      why the layout library does not reach it, or None where it does
     """
 
     root: bool
@@ -46,6 +65,11 @@ class ProgramHere(msgspec.Struct, frozen=True, kw_only=True):
     memory: int
     tuned: bool | None
     why: str = ""
+    allocator: str = ""
+    forked: int | None = None
+    executed: int | None = None
+    threads: int | None = None
+    unlaid: str | None = None
 
 
 class SettingCandidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +135,71 @@ def _pool(found: ProgramHere) -> Mapping[str, Any] | str:
     return {"name": f"pool-{format_size(found.pmd)}", "from": name, "mechanism": "process"}
 
 
+def laid_out(found: ProgramHere) -> str | None:
+    """Why no layout reaches it."""
+    if found.unlaid is not None:
+        return found.unlaid
+    if found.pmd != _LAID_PMD:
+        return "the layout library knows huge pages of 2m alone"
+    if found.allocator in _UNLAID:
+        return f"its memory comes from {found.allocator}, which the layout library does not lay out"
+    return None
+
+
+def _layout_thp(found: ProgramHere) -> Mapping[str, Any] | str:
+    if (why := _needs_thp(found)) or (why := laid_out(found)):
+        return why
+    if found.mode == "never":
+        return "transparent huge pages are set to never here"
+    if found.huge is not None and found.huge > _MOST:
+        return "nearly all of its memory is in huge pages already"
+    if not isinstance(_advised(found), str) and found.allocator not in _CUT and not found.threads:
+        return "`advised` gives the same heap the same pages, without a library"
+    return {"name": "heap-thp", "from": "layout-thp", "mechanism": "process"}
+
+
+def _layout_2m(found: ProgramHere) -> Mapping[str, Any] | str:
+    if (why := heap_from_pool(found, 2 << 20)) is not None:
+        return why
+    if found.tuned is not False:
+        return "`pool-2m` takes the same pages, without a library"
+    return {"name": "heap-2m", "from": "layout-hugetlb-2m", "mechanism": "process"}
+
+
+def _layout_1g(found: ProgramHere) -> Mapping[str, Any] | str:
+    if (why := heap_from_pool(found, 1 << 30)) is not None:
+        return why
+    if found.memory < 1 << 30:
+        return "it has less memory than one page of 1g"
+    return {"name": "heap-1g", "from": "layout-hugetlb-1g", "mechanism": "process"}
+
+
+def heap_from_pool(found: ProgramHere, size: int) -> str | None:
+    """Why its heap cannot be of pages of a pool."""
+    if size not in found.pools:
+        return "the kernel has no pool of pages of that size"
+    if (why := laid_out(found)) is not None:
+        return why
+    if found.allocator in _CUT:
+        return f"{found.allocator} unmaps pieces of its memory, which pages of a pool do not allow"
+    if not found.root:
+        return "filling a pool needs root"
+    if not found.memory:
+        return "how much memory it needs is not known: name it with --pool"
+    return unshared(found.forked, found.executed)
+
+
+def unshared(forked: int | None, executed: int | None) -> str | None:
+    """Why a heap of pages of a pool would harm what the program begins: counts as the pilot has them."""
+    if forked is None or executed is None:
+        return "whether it forks was not seen, and where the pool is short a child is killed"
+    if forked:
+        return f"it forks without exec ({forked} in a run): where the pool is too short for its copy, a child is killed"
+    if executed:
+        return f"it begins other programs ({executed} in a run), each of which would take its heap from the pool"
+    return None
+
+
 def _always(found: ProgramHere) -> Mapping[str, Any] | str:
     if (why := _needs_thp(found)) or (why := _of_host(found)):
         return why
@@ -134,7 +223,20 @@ RULES: Sequence[CandidateRule] = (
     CandidateRule(
         "advised", "process", "malloc asks for transparent huge pages: fewer faults, shorter page walks", _advised
     ),
+    CandidateRule(
+        "heap-thp",
+        "process",
+        "a library lays its heap out in one piece, on transparent huge pages from the first touch",
+        _layout_thp,
+    ),
     CandidateRule("pool", "pool", "malloc takes huge pages that were reserved for it, from the begin", _pool),
+    CandidateRule("heap-2m", "pool", "a library lays its heap out on huge pages that were reserved for it", _layout_2m),
+    CandidateRule(
+        "heap-1g",
+        "pool",
+        "a library lays its heap out on reserved pages of 1g; malloc alone would round each large piece up to one",
+        _layout_1g,
+    ),
     CandidateRule("always", "host", "transparent huge pages for all memory of all programs", _always),
     CandidateRule(
         "always-64k", "host", "middle-sized pages for all programs: fewer faults, little memory lost", _of_64k

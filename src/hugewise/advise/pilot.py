@@ -26,7 +26,16 @@ _POWER = 0.8
 _FEW, _MANY = 24, 1000  # pairs that are declared
 _ROOM = 1.5  # how much more time than the fewest pairs need
 _FOLLOWED = 200  # pairs: what more of them show is said to be as much
+_CLOCKED = 0.002  # pairs of what runs by the clock differ by less
 _SMALLEST, _LARGEST, _STEPS = 0.05, 20.0, 9  # a bisection, to 1%
+_SERVICE_HINT = (
+    "start it by hand as it is written there: it stays in the foreground, takes {port} and {folder} from its command,"
+    " and finds little of your environment (--environment NAME=VALUE); --ready says how it is known to be up"
+)
+_LOAD_HINT = (
+    "the load must do its work and end with status 0 by itself, without a terminal, while the server stays up; try both"
+    " by hand"
+)
 LARGEST_BASE = 64 << 10
 """Bytes: no kernel has larger base pages."""
 
@@ -42,6 +51,8 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     memory       bytes at its most
     faults       page faults of a run; None where nobody counted them
     same_output  whether every run said the same; None where that is not known
+    forked       processes of a run that went on with a copy of their parent's memory (fork without exec), `executed`
+                 programs that it began, `threads`, each the most of all runs; None where nobody followed it
     """
 
     runs: int
@@ -52,6 +63,9 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     memory: int
     faults: float | None
     same_output: bool | None
+    forked: int | None = None
+    executed: int | None = None
+    threads: int | None = None
 
     @property
     def huge(self) -> float | None:
@@ -84,16 +98,20 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
         return math.expm1(math.exp(high) * self.sd)
 
 
-def judged(blocks: Sequence[Block], folder: Path, seconds: float, metric: str = "wall_s") -> ProgramAsIs:
-    """What the pilot showed, of the judged `metric` too. Raises UserError where the program cannot be measured, with
-    the cure.
+def judged(
+    blocks: Sequence[Block], folder: Path, seconds: float, metric: str = "wall_s", *, service: bool = False
+) -> ProgramAsIs:
+    """What the pilot showed, of the judged `metric` too; of a `service` what ran is its load. Raises UserError where
+    the program cannot be measured, with the cure.
     """
     attempts = [one for block in blocks for one in block.attempts]
     ended = [one for one in attempts if one.state == "accepted" and one.wall_s is not None]
     if bad := next((one for one in attempts if one.state == "failed"), None):
-        raise _failed(bad, seconds)
+        raise _failed(bad, seconds, "load" if service else "command")
     if not ended:
         why = next((one.reason for one in attempts if one.reason), "no run of it counted")
+        if service:
+            raise UserError(f"the service could not be measured: {why}", hint=_SERVICE_HINT)
         raise UserError(f"the command could not be measured: {why}", hint="see it by itself: hugewise run --policy ...")
     whole = [block for block in blocks if block.state == "complete" and block.seconds is not None]
     pairs = [[value for one in block.attempts if (value := _value(one, metric)) is not None] for block in whole]
@@ -112,20 +130,30 @@ def judged(blocks: Sequence[Block], folder: Path, seconds: float, metric: str = 
         coverage=coverage,
         memory=max((one.peak_bytes or 0 for one in ended), default=0),
         faults=fmean(known) if known else None,
-        same_output=_same(folder, ended),
+        same_output=None if service else _same(folder, ended),  # a load tells of its own speed
+        **{name: _most(ended, name) for name in ("forked", "executed", "threads")},
     )
+
+
+def _most(ended: Sequence[Attempt], name: str) -> int | None:
+    """The most that a run began of what is called so; None where that is not known of each."""
+    counts = [one.begun.get(name) for one in ended]
+    return None if None in counts else max(count for count in counts if count is not None)
 
 
 def _value(one: Attempt, metric: str) -> float | None:
     return one.wall_s if metric == "wall_s" else one.metrics.get(metric)
 
 
-def _failed(bad: Attempt, seconds: float) -> UserError:
+def _failed(bad: Attempt, seconds: float, what: str) -> UserError:
     reason = bad.reason or "it failed"
     if reason.startswith("timed out"):
         hint = f"give more time than {format_duration(seconds)} (--time), or a shorter input: some 25 runs are needed"
-        return UserError(f"the command does not end in time: {reason}", hint=hint)
+        return UserError(f"the {what} does not end in time: {reason}", hint=hint)
+    if what == "load":
+        return UserError(f"the service fails under its load: {reason}", hint=_LOAD_HINT)
     hint = "it must end with status 0 by itself, without a terminal; give files by whole paths, and write to none twice"
+    hint += " (clear what a run left: --prepare 'rm -f ...')"
     return UserError(f"the command fails: {reason}", hint=hint)
 
 
@@ -145,8 +173,10 @@ def _outputs(folder: Path, ended: Sequence[Attempt]) -> Iterator[str | None]:
             yield None
 
 
-def remarks(found: ProgramAsIs, seconds: float, alpha: float) -> Iterator[str]:
-    """What can be said at once: what `seconds` of confirmation can show, and what stands in the way."""
+def remarks(found: ProgramAsIs, seconds: float, alpha: float, *, loaded: bool = False) -> Iterator[str]:
+    """What can be said at once: what `seconds` of confirmation can show, and what stands in the way. `loaded`: it is
+    the time of a load that is judged.
+    """
     pairs, declared = found.pairs_in(seconds), found.declared(seconds)
     least = power.least_pairs(alpha, declared)
     if least is None or pairs < least:
@@ -163,6 +193,11 @@ def remarks(found: ProgramAsIs, seconds: float, alpha: float) -> Iterator[str]:
         yield (
             f"a run takes {format_duration(found.wall_s)}, of which starting it is a large part: let the command repeat"
             " its work, such as by a larger input"
+        )
+    if loaded and found.sd is not None and found.sd < _CLOCKED and found.wall_s > 1:
+        yield (
+            "its load takes the same time whatever the server does, as one that runs by the clock: let it do a fixed"
+            " work, or have a value judged that it prints (--value)"
         )
     if found.same_output is False:
         yield "its output differs between runs of the same: see that each does the same work"

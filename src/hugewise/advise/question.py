@@ -16,7 +16,18 @@ from hugewise.quantity import format_duration
 from hugewise.study import load as studies
 from hugewise.study.study import Study
 
-__all__ = ["AS_IS", "SCREENED", "Question", "check", "command", "confirmation", "pilot", "screening"]
+__all__ = [
+    "AS_IS",
+    "SCREENED",
+    "Question",
+    "apart",
+    "check",
+    "command",
+    "confirmation",
+    "pilot",
+    "screening",
+    "service",
+]
 
 AS_IS = "as-is"
 AGAIN = "again"
@@ -27,6 +38,9 @@ _PILOT_BLOCKS = 3
 _MOST_PAIRS = 1000
 _MEMORY_BLOCKS = 6
 _LEAST_S = 10.0
+_SERVICE = "service"
+_READY_S = (5.0, 60.0)  # that a server may take to be up, at least and at most; of the whole time:
+_READY_SHARE = 1 / 12
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +52,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     seconds     for all of it
     most        candidates beside `as-is`
     pool        hugetlb memory that the workload needs, in bytes; 0: as the pilot finds
+    curve       what is asked for is the gain against the memory on huge pages, and no setting
     priority    what the best is (`hugewise.advise.decision`)
     """
 
@@ -47,20 +62,41 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 600.0
     most: int = 6
     pool: int = 0
+    curve: bool = False
     priority: Priority = "speed"
 
     @property
-    def program(self) -> str | None:
-        """Whose memory it is about: the command's own; None where the workload has it from elsewhere."""
-        argv = self.workload.get("parameters", {}).get("argv")
-        return argv[0] if argv else None
+    def of_service(self) -> bool:
+        """Whether it is about a server of the user's under a load of theirs."""
+        return self.workload.get("name") == _SERVICE
 
 
-def command(argv: Sequence[str], *, metric: str | None = None, values: Sequence[str] = ()) -> dict[str, Any]:
-    """The workload table of a command, judged by a metric of it or by a value in its output."""
+def command(
+    argv: Sequence[str], *, metric: str | None = None, values: Sequence[str] = (), prepare: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The workload table of a command, judged by a metric of it or by a value in its output; `prepare` is a command
+    that is run before each attempt.
+    """
     parameters: dict[str, Any] = {"argv": list(argv)}
+    parameters |= {"prepare": list(prepare)} if prepare else {}
     parameters |= {"values": list(values)} if values else {}
     return {"name": "command", "parameters": parameters} | ({"metric": metric} if metric is not None else {})
+
+
+def service(
+    server: Sequence[str], load: Sequence[str], *, seconds: float, metric: str | None = None, **given: Any
+) -> dict[str, Any]:
+    """The workload table of a server under a load. `given`: other parameters of the workload `service`, left out where
+    they are empty; `seconds`: the time for all of the advice.
+    """
+    least, most = _READY_S
+    parameters = {
+        "server": list(server),
+        "load": list(load),
+        "ready_within": f"{min(most, max(least, seconds * _READY_SHARE)):.0f}s",
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value},
+    }
+    return {"name": _SERVICE, "parameters": parameters} | ({"metric": metric} if metric is not None else {})
 
 
 def check(asked: Question) -> None:
@@ -78,8 +114,9 @@ def pilot(asked: Question) -> Study:
         raise UserError(told, hint="leave it out for 10 minutes")
     again = {"name": AGAIN, "from": AS_IS, "environment": {"HUGEWISE_AGAIN": "1"}}
     budget = {"blocks": _PILOT_BLOCKS, "time": f"{asked.seconds / 3:.0f}s"}
+    once: dict[str, Any] = {"attempt": {"retries": 0}} if asked.of_service else {}  # what is wrong is told at once
     # The confidence has no part in it; it is here so that one that cannot be is told at once.
-    return _study("advise-pilot", asked, [AS_IS, again], budget, method="fixed-n", confidence=asked.confidence)
+    return _study("advise-pilot", asked, [AS_IS, again], budget, method="fixed-n", confidence=asked.confidence, **once)
 
 
 def screening(asked: Question, chosen: Sequence[SettingCandidate], pool: int, seconds: float) -> Study:
@@ -113,6 +150,21 @@ def confirmation(
     return _study("advise-confirmation", asked, uses, budget, pool=pool, **how)
 
 
+def _takes_pool(workload: str) -> bool:
+    """Whether it is told how much to reserve: servers know it themselves."""
+    known = workloads.discover().get(workload)
+    return known is not None and any(each.name == "pool_bytes" for each in known.parameters)
+
+
+def apart(
+    name: str, asked: Question, uses: Sequence[str | Mapping[str, Any]], pool: int, blocks: int, *, baseline: str
+) -> Study:
+    """The study of so many blocks in which arms are held against `baseline`, at the question's confidence."""
+    confidence = asked.confidence
+    budget = {"blocks": blocks}
+    return _study(name, asked, uses, budget, method="fixed-n", pool=pool, confidence=confidence, baseline=baseline)
+
+
 def _study(
     name: str,
     asked: Question,
@@ -123,9 +175,12 @@ def _study(
     **how: Any,
 ) -> Study:
     parameters = {**asked.workload.get("parameters", {})}
-    parameters |= {"pool_bytes": asked.pool or pool} if asked.pool or pool else {}
+    if (asked.pool or pool) and _takes_pool(asked.workload["name"]):
+        parameters["pool_bytes"] = asked.pool or pool
     timeout = f"{max(1.0, asked.seconds / 4):.0f}s"
     workload = {"delivery": {"share": 0.0}, "timeout": timeout, **asked.workload, "parameters": parameters}
+    if asked.of_service:  # resident where a calibration of it lets it be
+        how = {"design": {"kind": "auto"}, **how}
     data = {
         "format": 1,
         "name": name,

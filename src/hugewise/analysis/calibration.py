@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_BESIDE = {"service": ("ready_within", "fill_within", "stop_within", "pool_bytes")}
 
 
 class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +81,9 @@ def same(workload: str, values: Mapping[str, Any], metric: str, guest: Mapping[s
     """The key under which a calibration of this workload, parameters and metric is found again.
 
     `guest` is the machine that the baseline runs in (`Provided.identity`), None for the host: its noise is another's.
+    Parameters that say how long to wait, and how much to reserve, change nothing of what is measured.
     """
+    values = {name: value for name, value in values.items() if name not in _BESIDE.get(workload, ())}
     asked = [workload, values, metric] if guest is None else [workload, values, metric, guest]
     exact = msgspec.json.encode(asked, order="deterministic")
     return hashlib.sha256(exact).hexdigest()[:16]

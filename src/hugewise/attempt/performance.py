@@ -29,7 +29,7 @@ from hugewise.machine import noise, probe
 from hugewise.machine.machine import Contained, Folders, Running
 from hugewise.machine.roles import roles
 from hugewise.machine.site import Site
-from hugewise.model.design import Slicing, Visited
+from hugewise.model.design import FixedWork, Slicing, Visited
 from hugewise.model.metric import COUNTERS
 from hugewise.model.scene import Data, Part, Places, Reading, RoleUse, Scene, Staged, Write, counted
 from hugewise.model.workload import ParameterValue
@@ -70,12 +70,14 @@ class Performance(Play):
     client: Contained
     kept: dataset.Kept | None = None
     turns: Slicing | None = None  # how it takes turns with other arms, where it does
+    cwd: str | None = None  # where commands of the user's own run
     problem: Problem | None = None
     reading: Reading = field(default_factory=Reading)
     filled: list[probe.Coverage] | None = None
     coverage: list[probe.Coverage] = field(default_factory=list)
     parts: tuple[Part, ...] = ()  # what counts of the measured part, where that is not all of it
     footprint: int | None = None
+    peaks: list[int] = field(default_factory=list)
     marks: list[str] = field(default_factory=list)
     counted: probe.Counters | str = "the measured part was not completed"  # of the servers, or why not
     _unheld: bool = False
@@ -109,6 +111,7 @@ class Performance(Play):
     def __post_init__(self) -> None:
         workload, given = self.workload, self.cell.given(self.arm)
         self.visited = self.turns is not None and isinstance(workload, Visited) and workload.visited(given)
+        self.fixed = isinstance(workload, FixedWork)
 
     def supply(self) -> None:
         """Lay out the data, decide on the scene, and run what comes before the servers."""
@@ -125,6 +128,7 @@ class Performance(Play):
             peer=msgspec.structs.replace(self.site.peer, ports=LocalMachine().ports(self.workload.ports)),
             sut=sut,
             client=client,
+            cwd=self.cwd,
         )
         given = self.cell.given(self.arm)
         if self.kept is None and (made := self.workload.data(given)) is not None:
@@ -148,8 +152,9 @@ class Performance(Play):
         """The scene; where others have their turns meanwhile, one whose client outlasts them."""
         if self.turns is None or self.visited:
             return places, self.workload.scene(self.arm.treatment, given, places)
-        window = self.workload.scene(self.arm.treatment, given, msgspec.structs.replace(places, idle=1.0)).window
-        assert window is not None, f"{self.workload.name} has a client that takes turns and no window"
+        scene = self.workload.scene(self.arm.treatment, given, msgspec.structs.replace(places, idle=1.0))
+        if (window := scene.window) is None:  # its client ends when it has done its work, whoever has had turns
+            return places, scene
         places = msgspec.structs.replace(places, idle=self.turns.idle(window.lead, window.length))
         return places, self.workload.scene(self.arm.treatment, given, places)
 
@@ -206,24 +211,39 @@ class Performance(Play):
         if self.scene.window is None and (self._unheld or not self.scene.gate):
             self.mark()
         look = (lambda: None) if self._unheld else self.look
-        return self.stage.attend(self.scene.window, self.mark, look, self.scene.beside)
+        return self.stage.attend(self.scene.window, self.mark, look, self.scene.beside, self.scene.enough)
+
+    def begin_work(self) -> None:
+        """Its clients have warmed up: what is given to do may begin."""
+        if self.scene.window is not None and self.scene.window.quota is not None:
+            self.stage.write(self.scene.window.quota.begin)
+
+    def has_done(self) -> bool:
+        """Whether its clients were given work, and have done it. Raises StageError."""
+        quota = None if self.scene.window is None else self.scene.window.quota
+        return quota is not None and self.stage.has_done(quota)
+
+    def let_end(self) -> None:
+        """Its turns are over, and its memory was looked at."""
+        self.stage.let_end(self.scene.enough)
 
     def mark(self) -> None:
         """The measured part begins or ends."""
         if self._moments and self._counting is not None:
             self._count(self._counting.end)
-        self._moments.append(_Moment(time.time(), noise.snapshot(self.site.host), self.sut.used(), self.client.used()))
+        sut = self.stage.tested.used() if self.fixed else self.sut.used()
+        self._moments.append(_Moment(time.time(), noise.snapshot(self.site.host), sut, self.client.used()))
         if len(self._moments) == 1 and self._counting is not None:
             self._count(self._counting.begin)
         if len(self._moments) >= 2:
             self.around = (self._moments[0].host, self._moments[-1].host)
-            whole = self.visited or not (self.served or self.scene.window is not None)
+            whole = self.visited or self.fixed or not (self.served or self.scene.window is not None)
             self.seconds = None if whole else counted(self._parts)
 
     def _open_counters(self) -> None:
         faults = () if self.sut.used().faults is not None else ("page-faults",)
         events = (counter.event for counter in COUNTERS if counter.servers)
-        self._counting = Counting(self.stage.processes(), (*faults, *events))
+        self._counting = Counting(self.stage.tested.processes(), (*faults, *events))
 
     def _count(self, act: Callable[[], None]) -> None:
         """Counters explain what is measured: an attempt that lacks them says why, and goes on."""
@@ -240,7 +260,7 @@ class Performance(Play):
 
     def timed(self, *, failed: bool = False) -> None:
         """The timed command has ended; where it has `failed`, the reason may be that a server is about to be gone."""
-        if self.scene.window is None:
+        if self.scene.window is None and len(self._moments) < 2:  # else its turns were over before
             self.mark()
         if self._counting is not None and len(self._moments) == 2:
             self._count(self._take_counts)
@@ -261,10 +281,14 @@ class Performance(Play):
             self.coverage = self.stage.scan()  # the proof first: walking every process's page tables takes longer
         except ProbeError as error:
             self.marks.append(f"no proof of its pages: {error.message}")
-        self.footprint = self.stage.footprint()
+        self.footprint = self.stage.tested.footprint()
+        if self.fixed:
+            self.peaks = self.stage.tested.peaks()
 
-    def look_first(self) -> None:
-        """See what backs the servers' memory when it is filled, and before they take turns."""
+    def look_first(self, *, in_turns: bool = False) -> None:
+        """See what backs the servers' memory when it is filled, and before they take turns. Raises StageError where
+        the timed command is there (`in_turns`) and a server is gone.
+        """
         if not self.served or self.problem is not None:
             return
         self.filled = []
@@ -273,7 +297,16 @@ class Performance(Play):
         except ProbeError as error:
             self.marks.append(f"no proof of its pages before its turns: {error.message}")
         except StageError as error:
+            if in_turns:
+                raise
             self.problem = Problem("rejected", error.message)
+
+    def begin_anew(self) -> None:
+        """The measured part was broken off for the sake of another, and begins once more."""
+        self._moments.clear()
+        if self._counting is not None:
+            self._stop_counting()
+            self.counted = "the counters were stopped when the client began anew, as another arm's server had ended"
 
     def conclude(self) -> None:
         """Look at the memory if that is still to be done, run what comes after, and read the outputs."""
@@ -290,7 +323,8 @@ class Performance(Play):
             self.problem = Problem("failed", self.reading.problem)
         self.marks += [mark for mark in self.reading.marks if self._told(mark)]
         faults, resident = self.use("sut").faults, self.footprint
-        if self.served and not self._unheld and faults is not None and resident:
+        warmed = self.served and not self._unheld and not self.fixed
+        if warmed and faults is not None and resident:
             share = faults / (resident / self.site.base_size)
             if share >= _WARM and faults > _FEW:
                 self.marks.append(f"{faults:,} page faults in the measured part: {share:.1%} of the resident pages")

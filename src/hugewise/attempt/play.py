@@ -33,6 +33,7 @@ class Play:
     seconds  length of the measured part, where that is not the whole command
     filled   what backed the servers' memory before their turns (empty: nothing is proven of that); None where there are
              no turns
+    peaks    bytes that each process of the servers had at its most, where that was looked at
     around   the machine's counters at both ends of the measured part, where they were looked at
     """
 
@@ -46,6 +47,7 @@ class Play:
     filled: Sequence[probe.Coverage] | None = None
     coverage: Sequence[probe.Coverage] = ()
     footprint: int | None = None
+    peaks: Sequence[int] = ()
     marks: Sequence[str] = ()
     counted: probe.Counters | str = ""
 
@@ -65,6 +67,9 @@ class Play:
 
     def mark(self) -> None:
         """The measured part begins or ends."""
+
+    def begin_anew(self) -> None:
+        """The measured part was broken off for the sake of another, and begins once more."""
 
     def timed(self, *, failed: bool = False) -> None:
         """The timed command has ended."""
@@ -93,12 +98,19 @@ class Play:
 
 @dataclass(kw_only=True)
 class Alone(Play):
-    """A command and nothing beside it. `inherited` is what any command finds in its environment there."""
+    """A command and nothing beside it. `inherited` is what any command finds in its environment there; `before` is done
+    before it (and before an untimed twin of it), in the same surroundings.
+    """
 
     account: pwd.struct_passwd | None
     inherited: Mapping[str, str]
     cwd: str
     cpus: tuple[int, ...] | None
+    before: Callable[[Surroundings], None] | None = None
+
+    def supply(self) -> None:
+        if self.before is not None:
+            self.before(self.surroundings({}))
 
     def surroundings(self, added: Mapping[str, str]) -> Surroundings:
         who = self.account

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from hugewise.attempt import believed, emulation, outcome
+from hugewise.attempt import believed, emulation, laying, outcome
 from hugewise.attempt.disturbances import disturbances
 from hugewise.attempt.outcome import Outcome
 from hugewise.attempt.underway import Group, Work
@@ -63,7 +63,7 @@ def stored(group: Group, work: Work) -> Attempt:
         # What happens to this host moves no count.
         disturbances=(*(() if timeless else disturbances(host, bench.study.validity)), *play.marks),
         environment_pad=trial.environment_pad,
-        peak_bytes=result.peak_bytes if work.cgroup_peak is None else work.cgroup_peak,
+        peak_bytes=(sum(play.peaks) or result.peak_bytes) if work.cgroup_peak is None else work.cgroup_peak,
         pool_bytes=cell.workload.pool(arm.treatment, cell.given(arm)),
         exit_code=result.exit_code,
         signal=result.signal,
@@ -71,11 +71,27 @@ def stored(group: Group, work: Work) -> Attempt:
         series=() if timeless else play.reading.series,
         facts=play.facts(),
         guest=work.backed.facts,
+        begun={} if play.served else _begun(work),
+        laid={} if work.laid is None else laying.summary(work.laid),
     )
 
 
+def _begun(work: Work) -> dict[str, int]:
+    """What the command began, where it was followed."""
+    exited = outcome.last(work.events, probe.Exit)
+    counts = {} if exited is None else {name: getattr(exited, name) for name in ("forked", "executed", "threads")}
+    return {name: count for name, count in counts.items() if count is not None}
+
+
 def _proof(group: Group, work: Work, change: noise.Difference | None) -> Delivery:
-    """What is proven of its pages; where it took turns, both before and after them."""
+    """What is proven of its pages; a layout that the library did not have is not delivered, whatever is demanded."""
+    found = _backed(group, work, change)
+    why = None if work.laid is None else laying.undelivered(work.laid, work.arm.treatment)
+    return found if why is None else msgspec.structs.replace(found, delivered=False, reason=why)
+
+
+def _backed(group: Group, work: Work, change: noise.Difference | None) -> Delivery:
+    """What its pages are; where it took turns, both before and after them."""
     if work.play.filled is None:
         return _judged(group, work, work.play.coverage, change)
     before, after = (_judged(group, work, seen, change) for seen in (work.play.filled, work.play.coverage))
@@ -128,6 +144,8 @@ def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: D
         seconds=play.seconds,
         footprint=play.footprint,
     )
+    if play.peaks:
+        result = result.adding({"peak_bytes": max(play.peaks)})
     if play.visited:
         result = result.adding({"wall_s": None}, "one client was timed, which visited the servers of all arms")
     if isinstance(cell.workload, Hearing) and work.broken is None:  # what it said may have gone with its guest

@@ -3,6 +3,9 @@
 Each arm is brought up under its own treatment. Then the page settings are such that nobody's pages change any more
 (`design.quiet`), and the arms take turns in the coin's order: either one client visits the servers of all, or each has
 a client (or is a command), and all but one are frozen. What backs the servers is looked at before the turns and after.
+
+An arm whose server or client ends meanwhile has failed, as it has where arms are measured one after the other: that may
+hang on its pages. The others go on without it, so that they have their values for this block.
 """
 
 from __future__ import annotations
@@ -10,13 +13,15 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from hugewise.attempt import outcome
+from hugewise.attempt.arm_in_turns import EVENTS, ArmInTurns, CannotTakeTurnsError
 from hugewise.attempt.launching import probes
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.performance import Performance
@@ -24,18 +29,15 @@ from hugewise.attempt.play import Play
 from hugewise.attempt.stage import StageError, ends
 from hugewise.attempt.turns import Side, Turn, take_turns
 from hugewise.attempt.underway import Group, Work, turn_knobs
-from hugewise.errors import HugewiseError
 from hugewise.files import storing
-from hugewise.host import tolerance
 from hugewise.machine import probe
 from hugewise.machine.machine import Running
-from hugewise.model.design import SEQUENTIAL, Visited, lasting, quiet
+from hugewise.model.design import FixedWork, Visited, lasting, quiet
 from hugewise.model.scene import Part, Staged
 
 __all__ = ["launch", "leave_to_itself", "quieten", "turn_to"]
 
 _LOAD = b'{"ev":"load"'
-_PROBE, _EVENTS = "hugewise-probe", "events.jsonl"
 _TO_BEGIN_S, _PAUSE_S = 10.0, 0.001
 
 
@@ -47,13 +49,18 @@ def turn_to(work: Work) -> None:
 def leave_to_itself(work: Work) -> None:
     """The arm is up: under which settings, and with which pages."""
     work.knobs = work.site.knobs.values()
-    if isinstance(work.play, Performance) and work.play.visited:  # else when its clients have warmed up
-        work.play.look_first()
+    play = work.play
+    # Else when its clients have warmed up; or, of what takes its memory while it is asked, in the end.
+    if isinstance(play, Performance) and (play.visited or (play.fixed and play.scene.warm)):
+        play.look_first()
 
 
 def quieten(group: Group) -> None:
     """Have the setting that all arms share while they take turns. Raises Disturbed."""
-    if isinstance(group.cell.workload, Staged):  # commands have one setting anyway
+    workload, knobs = group.cell.workload, [work.arm.treatment.knobs for work in group.works]
+    if isinstance(workload, FixedWork) and all(each == knobs[0] for each in knobs):
+        return  # they go on under the one that they have, as commands do
+    if isinstance(workload, Staged):
         _keep_still(group.works[0])
 
 
@@ -63,16 +70,18 @@ def _keep_still(one: Work) -> None:
 
 
 def launch(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
-    """Have the arms take turns; the events of each. What goes wrong for one of them leaves all to be tried again."""
+    """Have the arms take turns; the events of each. That one of them cannot leaves all to be tried again."""
     try:
         return _visit(group, works) if works[0].play.visited else _in_turns(group, works)
     except StageError as error:
-        fallen = [work for work in works if isinstance(work.play, Performance) and work.play.stage is error.stage]
-        if isinstance(error, _ArmError):
-            fallen = [error.work]
-        for work in fallen or works:
+        for work in [error.work] if isinstance(error, CannotTakeTurnsError) else works:
             work.play.problem = work.play.problem or Problem("rejected", error.message)
         return [[] for _ in works]
+
+
+def _of(works: Sequence[Work], error: StageError) -> Work | None:
+    """Whose server it is that is gone."""
+    return next((one for one in works if isinstance(one.play, Performance) and one.play.stage is error.stage), None)
 
 
 # -- one client visits all
@@ -100,21 +109,42 @@ class _Visiting(Play):
 
 
 def _visit(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
+    """The client knows no servers that are gone: when one is, it begins anew with those of the others, which are
+    filled as they were.
+    """
+    found: dict[int, list[probe.Event]] = {}
+    left = list(works)
+    while left and not found:
+        try:
+            found = dict(zip(map(id, left), _visits(group, works, left), strict=True))
+        except StageError as error:
+            if (fallen := _of(left, error)) is None:
+                raise
+            fallen.play.problem = Problem("failed", error.message)
+            left.remove(fallen)
+            for work in left:
+                work.play.begin_anew()
+    return [found.get(id(work), []) for work in works]
+
+
+def _visits(group: Group, everyone: Sequence[Work], works: Sequence[Work]) -> list[list[probe.Event]]:
+    """Have those of `works` visited, of all in the block; the events of each."""
     workload, slicing = group.cell.workload, group.slicing
     plays = [work.play for work in works if isinstance(work.play, Performance)]
     assert isinstance(workload, Visited) and group.rounds is not None and slicing is not None
     values = group.cell.values
     rounds = slicing.rounds(float(values["duration"]))  # type: ignore[arg-type]
-    turns = "".join(itertools.islice(group.rounds, rounds))
+    digits = {str(everyone.index(work)): str(number) for number, work in enumerate(works)}
+    turns = "".join(digits.get(each, "") for each in "".join(itertools.islice(group.rounds, rounds)))
     client = workload.visit(values, [play.stage.places for play in plays], turns, slicing.length, slicing.wash_out)
     for work in works:
         work.launch = client
-    (events,) = probes(group, works[:1], "spec.json", _EVENTS, twin=False, beside=_Visiting(plays))
+    (events,) = probes(group, works[:1], "spec.json", EVENTS, twin=False, beside=_Visiting(plays))
     exited = outcome.last(events, probe.Exit)
     if exited is None or exited.code not in client.success:
         for play in plays:  # it may have failed because a server is gone: whose is told
             play.stage.check_again()
-    _hand_out([work.draft / _EVENTS for work in works])
+    _hand_out([work.draft / EVENTS for work in works])
     return [events for _ in works]
 
 
@@ -132,103 +162,17 @@ def _hand_out(files: Sequence[Path]) -> None:
 
 
 @dataclass
-class _Side:
-    """One arm's processes, as `turns.Player`.
-
-    side   its groups and the launcher of its timed command
-    rests  when it was frozen: begin and end of each time, in seconds of CLOCK_MONOTONIC
-    """
-
-    work: Work
-    side: Side
-    rests: list[tuple[float, float]] = field(default_factory=list)
-    frozen: float | None = None
-
-    @property
-    def play(self) -> Performance | None:
-        """Of an arm with servers."""
-        return self.work.play if isinstance(self.work.play, Performance) else None
-
-    def freeze(self) -> None:
-        """Raises StageError."""
-        with self._answering():
-            self.side.freeze()
-        if self.frozen is None:
-            self.frozen = time.monotonic()
-
-    def thaw(self) -> None:
-        """Raises StageError."""
-        with self._answering():
-            self.side.thaw()
-        if self.frozen is not None:
-            self.rests.append((self.frozen, time.monotonic()))
-        self.frozen = None
-
-    @contextmanager
-    def _answering(self) -> Iterator[None]:
-        """What does not stand still, or does not go on, is the arm's doing, and ends no run. That there is no cgroup
-        is nobody's.
-        """
-        try:
-            yield
-        except HugewiseError as error:
-            if not any(group.procs_files for group in self.side.groups):
-                raise
-            raise _ArmError(self.work, error.message) from error
-
-    def wait(self, until: float) -> bool:
-        """Raises StageError when a server has ended, or a command has what must not be frozen."""
-        if self.play is not None:
-            if ends([self.play.stage], [self.side.running], until):
-                self.play.stage.check_again()
-                raise StageError("its client ended before all turns were over", self.play.stage)
-            return False
-        if ends([], [self.side.running], until) or (self._leaving() and ends([], [self.side.running], None)):
-            return True
-        if (why := tolerance.intolerant(self.work.leaf.processes())) is not None:
-            raise _ArmError(self.work, f"{why}; such a command is compared one after the other: {SEQUENTIAL}")
-        return False
-
-    def _leaving(self) -> bool:
-        """Whether its command is on its way out: its launcher has kept silent until then. A process that gives its
-        memory back cannot be frozen, so that it has the time to itself: else what that takes, which depends on the size
-        of its pages, would be nobody's.
-        """
-        return (self.work.draft / _EVENTS).stat().st_size > 0
-
-    def begun(self) -> bool:
-        """Whether its timed command is there, and no longer the launcher about to become it. A launcher that waits for
-        that would not hear that it shall end.
-        """
-        if self.side.running.poll() is not None:
-            return True
-        for pid in (self.work.leaf if self.play is None else self.work.client).processes():
-            with suppress(OSError):
-                if Path(f"/proc/{pid}/exe").readlink().name != _PROBE:
-                    return True
-        return False
-
-
-class _ArmError(StageError):
-    """An arm cannot take turns."""
-
-    def __init__(self, work: Work, message: str) -> None:
-        super().__init__(message)
-        self.work = work
-
-
-@dataclass
 class _Turning(Play):
     """Beside the clients, or the commands: when all have begun all are frozen, and have their turns."""
 
     group: Group
     works: Sequence[Work]
-    sides: Sequence[_Side] = ()
+    sides: Sequence[ArmInTurns] = ()
 
     def timing(self, *, held: bool) -> Callable[[Sequence[Running]], None]:
         def alongside(processes: Sequence[Running]) -> None:
             self.sides = [
-                _Side(work, Side((work.leaf, work.client) if work.play.served else (work.leaf,), process))
+                ArmInTurns(work, Side((work.leaf, work.client) if work.play.served else (work.leaf,), process))
                 for work, process in zip(self.works, processes, strict=True)
             ]
             with ExitStack() as thawing:  # one that does not go on leaves no other frozen
@@ -236,15 +180,26 @@ class _Turning(Play):
                     thawing.callback(side.thaw)
                 self._await()
                 self._take()
-            ends([side.play.stage for side in self.sides if side.play is not None], processes, None)
+            self._wait(processes)
 
         return alongside
 
+    def _wait(self, processes: Sequence[Running]) -> None:
+        """Until all have ended, whatever becomes of servers meanwhile."""
+        while True:
+            serving = {id(side.play.stage): side for side in self.sides if side.play is not None and not side.fallen}
+            try:
+                ends([side.play.stage for side in serving.values() if side.play is not None], processes, None)
+            except StageError as error:
+                serving[id(error.stage)].fall(error)
+            else:
+                return
+
     def _await(self) -> None:
         end = time.monotonic() + _TO_BEGIN_S
-        while not all(side.begun() for side in self.sides):
+        while waiting := [side for side in self.sides if not side.begun()]:
             if time.monotonic() > end:
-                raise StageError(f"not all timed commands were there after {_TO_BEGIN_S:g} s")
+                raise CannotTakeTurnsError(waiting[0].work, f"its timed command was not there after {_TO_BEGIN_S:g} s")
             time.sleep(_PAUSE_S)
 
     def _take(self) -> None:
@@ -252,27 +207,49 @@ class _Turning(Play):
         assert slicing is not None
         for side in self.sides:
             side.freeze()
-        performances = [side.play for side in self.sides if side.play is not None]
         length, wash_out = slicing.length, slicing.length * slicing.wash_out
+        performances = [(side, side.play) for side in self.sides if side.play is not None]
         if not performances:
             take_turns(self.sides, self._digits(None), length=length, wash_out=wash_out)
             return
-        window = performances[0].scene.window
-        assert window is not None
+        if performances[0][1].fixed:
+            self._work(performances, length)
+            return
+        window = performances[0][1].scene.window  # none: it ends by itself when it has done all that it was given to do
         for number in self._digits(1):  # the leads: each connects and warms up under its own treatment
-            side = self.sides[number]
+            side, play = performances[number]
             turn_to(side.work)
-            take_turns([side], [0], length=window.lead, wash_out=0.0)
-            performances[number].look_first()
+            if window is not None:
+                take_turns([side], [0], length=window.lead, wash_out=0.0)
+            if not side.fallen:
+                side.look(partial(play.look_first, in_turns=True))
         _keep_still(self.sides[0].work)
-        for play in performances:
+        for _, play in performances:
             play.mark()
-        taken = take_turns(self.sides, self._digits(slicing.rounds(window.length)), length=length, wash_out=wash_out)
-        for number, play in enumerate(performances):
+            play.begin_work()
+        left = {number for number, side in enumerate(self.sides) if not side.fallen}
+        timed = window is not None and window.quota is None  # else until all have done their work
+        rounds = slicing.rounds(window.length) if window is not None and timed else None
+        order = (number for number in self._digits(rounds) if number in left) if left else ()
+        taken = take_turns(self.sides, order, length=length, wash_out=0.0 if window is None else wash_out)
+        for number, (_, play) in enumerate(performances):
             play.parts = tuple(_part(turn) for turn in taken if turn.player == number)
             play.mark()
-        for play in performances:
-            play.look()
+        for side, play in performances:
+            if not side.fallen:
+                side.look(play.look)
+                play.let_end()
+
+    def _work(self, performances: Sequence[tuple[ArmInTurns, Performance]], length: float) -> None:
+        """Servers and what asks them have turns until that has done its work: all of it counts."""
+        for _, play in performances:
+            play.mark()
+        take_turns(self.sides, self._digits(None), length=length, wash_out=0.0)
+        for _, play in performances:
+            play.mark()
+        for side, play in performances:
+            if not side.fallen:
+                side.look(play.look)
 
     def _digits(self, rounds: int | None) -> Iterator[int]:
         return (int(digit) for each in itertools.islice(self.group.rounds or (), rounds) for digit in each)
@@ -284,9 +261,13 @@ def _part(turn: Turn) -> Part:
 
 def _in_turns(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
     beside = _Turning(group, works)
-    found = probes(group, works, "spec.json", _EVENTS, twin=False, beside=beside)
+    found = probes(group, works, "spec.json", EVENTS, twin=False, beside=beside)
     if not beside.sides:
         return found
+    for events, side in zip(found, beside.sides, strict=True):
+        if side.early and side.play is not None:
+            ended = side.play.stage.how("its client ended before all turns were over", events)
+            side.play.problem = side.play.problem or Problem("failed", ended)
     return [_without_rests(events, side.rests) for events, side in zip(found, beside.sides, strict=True)]
 
 

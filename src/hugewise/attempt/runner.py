@@ -14,7 +14,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
-from hugewise.attempt import covariates, outcome, resident
+from hugewise.attempt import covariates, laying, outcome, resident
+from hugewise.attempt.before import Before
 from hugewise.attempt.launching import probes
 from hugewise.attempt.performance import Performance
 from hugewise.attempt.play import Alone
@@ -26,7 +27,7 @@ from hugewise.beneath import Folder
 from hugewise.errors import MachineError
 from hugewise.files import storing
 from hugewise.host.account import is_caller
-from hugewise.host.scratch import copy
+from hugewise.host.scratch import Scratch, copy
 from hugewise.machine import noise, probe
 from hugewise.machine.foreign import heard
 from hugewise.model.design import Layered
@@ -164,31 +165,46 @@ def supply(group: Group) -> None:
             if work.launch is None:  # else it is of all at once
                 assert isinstance(cell.workload, Direct)
                 work.launch = cell.workload.launch(work.arm.treatment, cell.given(work.arm))
+                _have_reported(group, work)
             start, boarded = work.launch, work.boarded
             # What a person has in their environment, such as a token, is for their own commands.
             whole = not start.micro and (is_caller(cell.account) or boarded.own)
+            before = Before(start.prepare, site.machine, work.draft, cell.account, cell.timeout)
             work.play = Alone(
                 account=cell.account,
                 inherited=boarded.environment if whole else site.machine.environment,
                 cwd=boarded.cwd,
                 cpus=cell.cpus,
+                before=before if start.prepare else None,
             )
+            work.play.supply()
             continue
+        scratch = site.scratch(cell.storage)
+        if isinstance(scratch, Scratch):  # of this host, where every cell has its account
+            scratch = scratch.of(cell.stage_account)
         work.play = play = Performance(
             site=site,
             cell=cell,
             arm=work.arm,
             outputs=work.draft,
-            scratch=site.scratch(cell.storage)
-            if group.alone(work)
-            else (site.scratch(cell.storage).within(str(work.trial.order))),
+            scratch=scratch if group.alone(work) else scratch.within(str(work.trial.order)),
             sut=work.leaf,
             client=work.client,
             kept=bench.data.get(cell.id),
             turns=group.slicing,
+            cwd=work.boarded.cwd,
         )
         play.supply()
         work.launch = play.scene.timed
+
+
+def _have_reported(group: Group, work: Work) -> None:
+    """Give the layout library a file to which it says what it did."""
+    cell, launch = group.cell, work.command
+    if work.arm.treatment.layout:  # which are of this host
+        below = work.site.scratch(cell.storage).path
+        work.report, variable = laying.reporting(below, work.trial.order, cell.account)
+        work.launch = msgspec.structs.replace(launch, environment={**launch.environment, **variable})
 
 
 def serve(group: Group) -> None:
@@ -264,6 +280,8 @@ def recheck(group: Group) -> None:
     for work in group.works:
         if work.broken is None:
             work.after = work.boarded.look(group.after)
+        if work.report is not None:  # before a twin says more
+            work.laid = laying.reported(work.report)
     for site, _ in group.sites:
         values = site.knobs.values()
         for work in group.works:
@@ -317,7 +335,8 @@ def store(group: Group) -> None:
     rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)
     for work, attempt in zip(group.works, found, strict=True):
         if rejected is not None and attempt.state != "rejected":
-            why = f"{rejected.arm}{BESIDE}{rejected.reason}"
+            problem = work.play.problem  # of its own: it stays known, though it is made again
+            why = f"{rejected.arm}{BESIDE}{rejected.reason}" if problem is None else problem.reason
             attempt = msgspec.structs.replace(attempt, state="rejected", reason=why)  # noqa: PLW2901
         if group.drift:  # said here, as the run may be killed before its block is closed as disturbed
             attempt = msgspec.structs.replace(attempt, state="abandoned", reason=str(Disturbed(group.drift)))  # noqa: PLW2901

@@ -8,35 +8,35 @@ waited for by the clock.
 from __future__ import annotations
 
 import pwd
-import re
 import select
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from hugewise.attempt import believed, outcome
+from hugewise.attempt.readiness import how_ended, left_behind, unready
+from hugewise.attempt.under_test import UnderTest
 from hugewise.errors import HugewiseError, ProbeError
 from hugewise.files import storing
 from hugewise.host.local_machine import LocalMachine, apart
-from hugewise.machine import maps, probe, serving
+from hugewise.machine import probe, serving
 from hugewise.machine.machine import Contained, Machine, Running
 from hugewise.machine.serving import Serving
-from hugewise.model.host import Host
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Places, Server, Step, Window, Write
+from hugewise.model.scene import Act, Places, Quota, Server, Step, Window, Write
 from hugewise.reading import UnreadableError
 
 __all__ = ["Stage", "StageError", "ends"]
 
 _LAST_LINES = 3
 _GRACE = 0.5
-_SIZE = re.compile(r"^(\w{1,64}):[ \t]{1,64}(\d{1,15}) kB$", re.MULTILINE | re.ASCII)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
+_TO_LOOK_S = 0.02  # how soon it is seen that clients have done their share: their log says it exactly
 
 
 class StageError(HugewiseError):
@@ -119,19 +119,27 @@ class Stage:
         end = time.monotonic() + server.ready_within
         pause = _FIRST_PAUSE
         while True:
-            if begun.ended():
+            why = self._unready(server)
+            if begun.ended():  # whoever answers then is another's
                 self.running.pop()[1].close()
-                raise StageError(f"{server.name} ended before it answered{self._last(server.name)}")
-            said = self._run(server.ready)
-            if isinstance(said, str):
+                how = how_ended(begun.events())
+                raise StageError(f"{server.name} ended before it answered{how}{self._last(server.name)}")
+            if why is None:
                 return
             if time.monotonic() > end:
                 raise StageError(
-                    f"{server.name} does not answer after {server.ready_within:g} s: {said.message}"
-                    f"{self._last(server.name)}"
+                    f"{server.name} does not answer after {server.ready_within:g} s: {why}{self._last(server.name)}"
                 )
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _unready(self, server: Server) -> str | None:
+        """Why a server is not ready, or None when it is."""
+        if isinstance(server.ready, Step):
+            said = self._run(server.ready)
+            return None if isinstance(said, str) else said.message
+        files = (self.outputs / f"{server.name}.stdout", self.outputs / f"{server.name}.stderr")
+        return unready(server.ready, self.tested.processes(), files)
 
     def stop(self) -> None:
         """Stop the servers, the last first, and see that they are gone. Raises StageError if one had to be killed."""
@@ -140,6 +148,8 @@ class Stage:
             server, begun = self.running.pop()
             if not begun.stop(signal.Signals[f"SIG{server.stop}"], server.patience):
                 stubborn.append(f"{server.name} did not stop within {server.patience:g} s{self._last(server.name)}")
+            elif server.named == "tree" and (left := left_behind(begun.events())):
+                stubborn.append(f"{server.name} left {left} when it was stopped, which had to be killed")
             begun.close()
         self.sut.kill()
         if stubborn:
@@ -166,12 +176,13 @@ class Stage:
         mark: Callable[[], None],
         look: Callable[[], None],
         beside: Sequence[Step] = (),
+        enough: Literal["ALRM"] | Write | None = None,
     ) -> Callable[[Sequence[Running]], None]:
         """What to do while the timed command runs: wait for its end, or for the window's ends.
 
         `mark` is called at the window's begin and end, `look` after it; the steps `beside` are done when the measured
-        part has begun. Raises StageError as soon as a server has ended, when such a step fails, or when the command
-        ends before the window does.
+        part has begun; `enough` ends it when that is over. Raises StageError as soon as a server has ended, when such a
+        step fails, or when the command ends before the window does.
         """
         begun = time.monotonic()
 
@@ -180,20 +191,51 @@ class Stage:
                 for step in beside:
                     self.do(step)
             else:
-                for number, moment in enumerate((window.lead, window.lead + window.length)):
-                    if self._ends(processes, begun + moment):
-                        self.check_again()
-                        raise StageError(
-                            f"it ended after {time.monotonic() - begun:.1f} s, before its measured part"
-                            f" ({window.lead:g} to {window.lead + window.length:g} s) was over{self._last('timed')}"
-                        )
-                    mark()
-                    for step in beside if number == 0 else ():
-                        self.do(step)
+                self._pass(processes, begun, window.lead, window)
+                mark()
+                if window.quota is not None:
+                    self.write(window.quota.begin)
+                for step in beside:
+                    self.do(step)
+                self._pass(processes, begun, window.lead + window.length, window, window.quota)
+                mark()
                 look()
+                self.let_end(enough)
             self._ends(processes, None)
 
         return alongside
+
+    def _pass(
+        self, processes: Sequence[Running], begun: float, moment: float, window: Window, quota: Quota | None = None
+    ) -> None:
+        """Wait until the moment after `begun`, and until that work is done. Raises StageError where it ends before."""
+        until = begun + moment
+        while not self._ends(processes, until):
+            if quota is None or self.has_done(quota):
+                return
+            until = time.monotonic() + _TO_LOOK_S
+        self.check_again()
+        part = "of a given work" if window.quota else f"({window.lead:g} to {window.lead + window.length:g} s)"
+        raise StageError(
+            f"it ended after {time.monotonic() - begun:.1f} s, before its measured part {part} was over"
+            f"{self._last('timed')}"
+        )
+
+    def has_done(self, quota: Quota) -> bool:
+        """Whether all clients have done their share. Raises StageError."""
+        try:
+            return sum(1 for _ in self.machine.files(self.places.run, quota.done)) >= quota.clients
+        except UnreadableError as error:
+            raise StageError(f"what its clients have done cannot be seen: {error.reason}", self) from error
+
+    def let_end(self, enough: Literal["ALRM"] | Write | None) -> None:
+        """Have the timed command end now, with its report; where it cannot be told, it ends by itself."""
+        match enough:
+            case Write():
+                self.write(enough)
+            case str():
+                for pid in self.client.processes():
+                    self.machine.signal(pid, signal.Signals[f"SIG{enough}"])
 
     def check_again(self) -> None:
         """A client whose server was killed may be gone before the server's launcher is. Raises StageError."""
@@ -215,45 +257,21 @@ class Stage:
     def ended(self, server: Server) -> str:
         """How it ended, with its last lines."""
         begun = next(begun for known, begun in self.running if known is server)
-        ended = outcome.last(begun.events(), probe.Exit)
-        how = "" if ended is None else f" (signal {ended.signal})" if ended.signal else f" (exit status {ended.code})"
-        if ended is not None and ended.exceeded is not None:
-            how = f" ({ended.exceeded})"
-        return f"{server.name} ended during the attempt{how}{self._last(server.name)}"
+        return self.how(f"{server.name} ended during the attempt", begun.events(), server.name)
 
-    # -- the proof
+    def how(self, what: str, events: Sequence[probe.Event], name: str = "timed") -> str:
+        """`what` with how the program of that name ended, by its launcher's events, and with its last lines."""
+        return f"{what}{how_ended(events)}{self._last(name)}"
 
     def scan(self) -> list[probe.Coverage]:
         """What backs the servers' named memory now. Raises ProbeError, or StageError when a server is gone."""
         self.check()
-        found = []
-        for server, begun in self.running:
-            if not server.treated or server.where == "host":
-                continue
-            pid = begun.pid if server.named != "shared" else _most_shared(self.machine.host, begun.pid, self.sut)
-            with suppress(FileNotFoundError, ProcessLookupError):
-                ranges = maps.named(self.machine.host.read(f"/proc/{pid}/maps"), server.named)
-                if ranges == []:
-                    continue
-                words = [word for start, end in ranges or () for word in ("--range", f"{start:x}-{end:x}")]
-                event = self.machine.ask("scan", "--pid", str(pid), *words, "--source", self.source)
-                if isinstance(event, probe.Coverage):
-                    found.append(event)
-        return found
+        return self.tested.scan()
 
-    def processes(self) -> list[int]:
-        """The system under test: what is in its cgroup, or the servers themselves, which all else descends from."""
-        return self.sut.processes() or [begun.pid for server, begun in self.running if server.where == "machine"]
-
-    def footprint(self) -> int | None:
-        """Bytes resident in the system under test: proportional set size and hugetlb pages of its processes."""
-        total, shared = 0, 0
-        for pid in self.sut.processes():
-            with suppress(OSError):
-                sizes = _sizes(self.machine.host.read(f"/proc/{pid}/smaps_rollup"))
-                total += sizes.get("Pss", 0) + sizes.get("Private_Hugetlb", 0)
-                shared = max(shared, sizes.get("Shared_Hugetlb", 0))
-        return (total + shared) or None
+    @property
+    def tested(self) -> UnderTest:
+        """What is measured of it: its processes, what they have used, and what backs their memory."""
+        return UnderTest(self.machine, self.sut, self.source, self.running)
 
     # -- how a program is run
 
@@ -330,7 +348,8 @@ class Stage:
     def _last(self, name: str) -> str:
         """The last lines that a program said, stderr before stdout, for an error."""
         for stream in ("stderr", "stdout"):
-            if lines := believed.last_lines(self.outputs / f"{name}.{stream}", _LAST_LINES):
+            file = stream if name == "timed" else f"{name}.{stream}"
+            if lines := believed.last_lines(self.outputs / file, _LAST_LINES):
                 return ": " + " | ".join(lines)[:600]
         return ""
 
@@ -353,20 +372,3 @@ def ends(stages: Sequence[Stage], processes: Sequence[Running], until: float | N
         if not readable:
             return False
     return True
-
-
-def _sizes(text: str) -> dict[str, int]:
-    """Sizes in bytes by name, of smaps_rollup or status."""
-    return {name: int(size) << 10 for name, size in _SIZE.findall(text)}
-
-
-def _most_shared(host: Host, root: int, leaf: Contained) -> int:
-    """The process of the system under test that has most shared memory mapped: the one in which it can be looked at."""
-    best, most = root, -1
-    for pid in leaf.processes() or [root]:
-        with suppress(OSError):
-            sizes = _sizes(host.read(f"/proc/{pid}/status"))
-            mapped = sizes.get("RssShmem", 0) + sizes.get("HugetlbPages", 0)
-            if mapped > most:
-                best, most = pid, mapped
-    return best

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hugewise.attempt.boarding import Backed, Boarded, Boarding
+from hugewise.attempt.laying import LayoutLine
 from hugewise.attempt.play import Play
 from hugewise.host.setting import Settings
 from hugewise.machine import noise, probe
@@ -81,6 +82,8 @@ class Work:
     client: Contained = field(default_factory=Contained)
     events: list[probe.Event] = field(default_factory=list)
     twin: list[probe.Event] | None = None
+    report: Path | None = None  # the folder of what the layout library says, where it is loaded
+    laid: Sequence[LayoutLine] | None = None  # what it said
     cgroup_faults: int | None = None
     cgroup_peak: int | None = None
 

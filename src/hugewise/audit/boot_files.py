@@ -19,7 +19,7 @@ __all__ = ["scripts", "sysctl", "tmpfiles", "tuned"]
 _FOLDERS = ("/etc/{}", "/run/{}", "/usr/local/lib/{}", "/usr/lib/{}", "/lib/{}")
 _KEY = re.compile(r"vm\.(?:nr_hugepages(?:_mempolicy)?|nr_overcommit_hugepages|hugetlb_shm_group)|.*huge_?page.*")
 _PAGES = re.compile(
-    r"/sys/kernel/mm/(?:transparent_hugepage|hugepages)/\S{1,200}|/sys/fs/cgroup/\S{0,200}huge\S{1,60}"
+    r"/sys/kernel/mm/(?:transparent_hugepage|hugepages)/\S{1,200}|/sys/fs/cgroup/(?:\S{0,200}/)?[^/\s]{0,60}huge[^/\s]{1,60}"
     r"|/sys/devices/system/node/[\w*?\[\]-]{1,40}/hugepages/\S{1,100}"
 )
 _PATHS = re.compile(r"(?:/sys/kernel/mm/|/sys/devices/system/node/)[\w./*?\[\]-]{1,200}|\bvm\.nr_hugepages\b")
@@ -115,6 +115,8 @@ def _profile(root: Root, name: str, found: dict[str, Placed], lost: list[str], a
         text = root.text(path)
         if text is not None:
             break
+        if root.there(path) is not False:
+            return  # which profile it is, is not to be seen
     else:
         lost.append(name)
         return

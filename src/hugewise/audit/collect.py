@@ -143,4 +143,5 @@ def _preloads(root: Root, loaded: list[unit_files.LoadedUnit]) -> dict[str, bool
     said = [one.value for unit in loaded for one in unit.config.environment if one.key == "LD_PRELOAD"]
     files = [each for value in said for each in re.split(r"[ :]+", value) if PurePosixPath(each).is_absolute()]
     plain = [each for each in files if "$" not in each and "%" not in each]
-    return {each: root.status(each) is not None for each in plain[:_MOST_PRELOADS]}
+    found = {each: root.there(each) for each in plain[:_MOST_PRELOADS]}
+    return {each: is_there for each, is_there in found.items() if is_there is not None}

@@ -152,8 +152,8 @@ def _program(root: Root, opened: Opened, cell: CellRecord) -> str | None:
 def _named(root: Root, workload: str, values: dict[str, ParameterValue] | object) -> str | None:
     """The program of a workload as its parameters name it."""
     told = values if isinstance(values, dict) else {}
-    if workload == "command":
-        argv = told.get("argv")
+    if workload in ("command", "service"):
+        argv = told.get("argv" if workload == "command" else "server")
         return str(argv[0]) if isinstance(argv, list | tuple) and argv else None
     if workload == "redis" and told.get("allocator", "jemalloc") != "jemalloc":
         return None

@@ -95,6 +95,11 @@ class Root:
 
     def listed(self, path: str) -> list[str] | None:
         """The sorted names in a folder; None where there is none."""
+        entries = self.entries(path)
+        return None if entries is None else sorted(entries)
+
+    def entries(self, path: str) -> dict[str, bool] | None:
+        """The names in a folder, and whether each is a folder (a link is none); None where there is none."""
         try:
             with self._found(path) as (descriptor, status, _):
                 if not stat.S_ISDIR(status.st_mode):
@@ -102,7 +107,8 @@ class Root:
                 held = os.open(f"/proc/self/fd/{descriptor}", _READ | os.O_DIRECTORY)
                 try:
                     with os.scandir(held) as entries:
-                        return sorted(entry.name for entry, _ in zip(entries, range(_MOST_NAMES), strict=False))
+                        some = zip(entries, range(_MOST_NAMES), strict=False)
+                        return {entry.name: entry.is_dir(follow_symlinks=False) for entry, _ in some}
                 finally:
                     os.close(held)
         except OSError as error:
@@ -117,6 +123,15 @@ class Root:
         except OSError as error:
             self.note(path, error)
             return None
+
+    def there(self, path: str) -> bool | None:
+        """Whether a path leads somewhere; None where that cannot be known, which is noted."""
+        try:
+            with self._found(path):
+                return True
+        except OSError as error:
+            self.note(path, error)
+            return False if error.errno in _GONE else None
 
     def target(self, path: str) -> str | None:
         """What a link says; None where there is no link. A link of /proc is not followed either."""
@@ -151,6 +166,9 @@ class Root:
             for (path, reason), count in self._unread.items()
         )
 
+    def _entered(self, descriptor: int, path: str) -> None:
+        """A name of the path was looked up, and nothing of it asked. Raises OSError where it goes no further."""
+
     @contextmanager
     def _found(self, path: str, *, last: bool = True) -> Iterator[tuple[int, os.stat_result, str]]:
         """A descriptor of what the path leads to, opened for nothing, its status, and its path without links.
@@ -174,6 +192,7 @@ class Root:
                     continue
                 descriptor = os.open(name, _LOOK, dir_fd=here[-1])
                 held.append(descriptor)
+                self._entered(descriptor, path)
                 status = os.fstat(descriptor)
                 if not stat.S_ISLNK(status.st_mode) or not (left or last):
                     here.append(descriptor)

@@ -7,6 +7,7 @@ options takes. One that ends meanwhile is passed over. Source: proc(5), getauxva
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import PurePosixPath
 
 import msgspec
@@ -14,8 +15,9 @@ import msgspec
 from hugewise.audit import known
 from hugewise.audit.facts import RunningProcess, ServerKind
 from hugewise.audit.root import Root
+from hugewise.machine import units
 from hugewise.machine.maps import mappings
-from hugewise.machine.proc import AT_BASE, AT_SECURE, auxiliary, variables
+from hugewise.machine.proc import AT_BASE, AT_SECURE, auxiliary, fields, living, variables
 
 __all__ = ["Seen", "processes"]
 
@@ -23,6 +25,7 @@ _MOST_PROCESSES = 1 << 16
 _MOST_WORDS = 1 << 18
 _MOST_ENVIRONMENT = 1 << 20
 _MOST_MAPS = 16 << 20
+_MOST_OF_ONE, _MOST_OF_ALL = 64 << 20, 512 << 20  # bytes of all these files
 _LOOKED_AT = 64 << 20  # bytes of memory from which on a process's allocator is looked for
 _LIBRARIES = {
     "libjemalloc": "jemalloc",
@@ -36,14 +39,20 @@ _LIBRARIES = {
 }
 _HUGE = re.compile(r"/anon_hugepage|/dev/hugepages|/mnt/huge")
 _SHARED = re.compile(r"/dev/zero \(deleted\)|/anon_hugepage \(deleted\)|/SYSV[0-9a-f]+ \(deleted\)")
-_SERVICE = re.compile(r"/([A-Za-z0-9:_.\\@-]{1,240}\.service)(?:/|$)")
-_CONTAINED = re.compile(r"docker|libpod|kubepods|containerd|crio-|/lxc")
+_SERVICE = re.compile(r"[A-Za-z0-9:_.\\@-]{1,240}\.service")
+# The groups that container managers make, not the services that these are themselves (docker.service).
+_CONTAINED = re.compile(
+    r"/(?:docker|libpod|crio|cri-containerd|nerdctl|machine|systemd-nspawn|libvirt-lxc)-[^/]*\.scope(?:/|$)"
+    r"|/(?:docker|libpod_parent|garden|lxc|lxc\.payload[^/]*|lxc\.payload)/|/lxc\.payload"
+    r"|/kubepods(?:-[^/]*)?(?:\.slice)?/|/systemd-nspawn@[^/]*\.service/"
+)
 
 
 class Seen(msgspec.Struct, frozen=True):
     """A process, and the command line of one that is a server: for the readers of options alone.
 
     contained   it runs in a container: the files that it names are not this host's
+    of          whose it is, where that is neither root's nor a service's
     """
 
     process: RunningProcess
@@ -51,30 +60,57 @@ class Seen(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     parent: int
     contained: bool
+    of: str | None
 
 
 def processes(root: Root) -> list[Seen]:
     """Those that are servers, have a known variable, belong to a service, are large, or have THP turned off."""
     pids = sorted(int(name) for name in root.names("/proc") if name.isascii() and name.isdigit() and len(name) < 10)
-    found = (_process(root, pid) for pid in pids[:_MOST_PROCESSES])
+    reader = _Reader(root)
+    found = (_process(root, pid, reader) for pid in pids[:_MOST_PROCESSES])
     return [each for each in found if each is not None]
 
 
-def _process(root: Root, pid: int) -> Seen | None:
-    folder = f"/proc/{pid}"
-    status = root.text(f"{folder}/status", 1 << 16)
-    if status is None or (fields := _fields(status)).get("VmRSS") is None:
+class _Reader:
+    """Reads what processes decide themselves (their words, variables and mappings): so much of each account and of all
+    accounts together, but for root's and those of services. Nobody keeps an audit busy with processes of their own.
+    """
+
+    def __init__(self, root: Root) -> None:
+        self.root = root
+        self.above = units.top(root.text("/proc/1/cgroup", 1 << 16) or "")
+        self._read: Counter[str] = Counter()
+
+    def data(self, path: str, most: int, of: str | None) -> bytes | None:
+        """The first so many bytes; nothing where too much was read `of` the account (None: one without a limit)."""
+        if of is not None and (self._read[of] >= _MOST_OF_ONE or self._read[""] >= _MOST_OF_ALL):
+            self.root.tell(f"processes of {of}", "they have too much to read: not all of it was looked at")
+            return None
+        found = self.root.data(path, most, whole=False)
+        if of is not None and found:
+            self._read[of] += len(found)
+            self._read[""] += len(found)
+        return found
+
+
+def _process(root: Root, pid: int, reader: _Reader) -> Seen | None:
+    alive = living(root, pid)
+    folder = f"/proc/{alive}"
+    status = None if alive is None else root.text(f"{folder}/status", 1 << 16)
+    if status is None or (said := fields(status)).get("VmRSS") is None:
         return None  # ended, or a thread of the kernel
-    argv = _words(root.data(f"{folder}/cmdline", _MOST_WORDS, whole=False))
-    name = fields.get("Name", "")
+    group, unit, contained = _group(root.text(f"{folder}/cgroup", 1 << 16) or "", reader.above)
+    account = said.get("Uid", "0").split()[0]
+    of = None if account == "0" or (unit and not unit.startswith("user@")) else f"the account {account}"
+    argv = _words(reader.data(f"{folder}/cmdline", _MOST_WORDS, of))
+    name = said.get("Name", "")
     exe = (root.target(f"{folder}/exe") or "").removesuffix(" (deleted)")
     program = (exe or (argv[0] if argv else name)).encode("utf-8", "replace").decode()
     kind = known.server_kind(argv[0].partition(" ")[0] if argv else "", name, program)
-    raw = root.data(f"{folder}/environ", _MOST_ENVIRONMENT, whole=False) or b""
+    raw = reader.data(f"{folder}/environ", _MOST_ENVIRONMENT, of) or b""
     environment = known.environment((key, value, f"environment of {pid}") for key, value in variables(raw))
-    group, unit, contained = _group(root.text(f"{folder}/cgroup", 1 << 16) or "")
-    rss = _kib(fields.get("VmRSS"))
-    off = fields.get("THP_enabled") == "0"
+    rss = _kib(said.get("VmRSS"))
+    off = said.get("THP_enabled") == "0"
     looked_at = kind is not None or bool(environment) or off or (rss or 0) >= _LOOKED_AT
     if not looked_at and unit is None:
         return None
@@ -82,7 +118,7 @@ def _process(root: Root, pid: int) -> Seen | None:
     shared, huge = 0, False
     if looked_at:
         secure, static = _auxiliary(root.data(f"{folder}/auxv", 1 << 14, whole=False))
-        maps = root.text(f"{folder}/maps", _MOST_MAPS, whole=False)
+        maps = (reader.data(f"{folder}/maps", _MOST_MAPS, of) or b"").decode("utf-8", "replace")
         if maps:
             libraries, shared, huge = _mapped(maps)
     process = RunningProcess(
@@ -91,7 +127,7 @@ def _process(root: Root, pid: int) -> Seen | None:
         program=program,
         unit=unit,
         group=group,
-        thp_enabled=None if "THP_enabled" not in fields else not off,
+        thp_enabled=None if "THP_enabled" not in said else not off,
         secure=secure,
         static=static,
         libraries=libraries,
@@ -100,13 +136,8 @@ def _process(root: Root, pid: int) -> Seen | None:
         shared=shared,
         shared_huge=huge,
     )
-    parent = fields.get("PPid", "0")
-    return Seen(process, kind, tuple(argv) if kind else (), int(parent) if parent.isdecimal() else 0, contained)
-
-
-def _fields(status: str) -> dict[str, str]:
-    lines = (line.partition(":") for line in status.splitlines())
-    return {key: value.strip() for key, colon, value in lines if colon}
+    parent = said.get("PPid", "0")
+    return Seen(process, kind, tuple(argv) if kind else (), int(parent) if parent.isdecimal() else 0, contained, of)
 
 
 def _kib(text: str | None) -> int | None:
@@ -118,14 +149,15 @@ def _words(raw: bytes | None) -> list[str]:
     return [] if not raw else raw.decode("utf-8", "replace").rstrip("\0").split("\0")
 
 
-def _group(text: str) -> tuple[str, str | None, bool]:
+def _group(text: str, above: str) -> tuple[str, str | None, bool]:
     """The cgroup that limits hugetlb pages, the service, and whether it looks like a container's."""
-    paths = {fields[1]: fields[2] for line in text.splitlines() if len(fields := line.split(":", 2)) == 3}
+    paths = {parts[1]: parts[2] for line in text.split("\n") if len(parts := line.split(":", 2)) == 3}
     hugetlb = next((path for names, path in paths.items() if "hugetlb" in names.split(",")), None)
-    unified = paths.get("", "")
-    services = [_SERVICE.findall(path) for path in (unified, paths.get("name=systemd", ""))]
-    unit = next((names[-1] for names in services if names), None)
-    return hugetlb or unified, unit, _CONTAINED.search(text) is not None
+    unit = units.service(text, above)
+    if unit is not None and _SERVICE.fullmatch(unit) is None:
+        unit = None
+    contained = any(_CONTAINED.search(path.removeprefix(above)) for path in paths.values())
+    return hugetlb or paths.get("", ""), unit, contained
 
 
 def _auxiliary(raw: bytes | None) -> tuple[bool | None, bool | None]:

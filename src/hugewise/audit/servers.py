@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import PurePosixPath
@@ -15,6 +16,7 @@ import msgspec
 
 from hugewise.audit import known, server_files
 from hugewise.audit.facts import Placed, ServerConfig, ServerKind
+from hugewise.audit.named import Named
 from hugewise.audit.root import Root
 from hugewise.audit.running import Seen
 from hugewise.audit.unit_files import LoadedUnit
@@ -62,7 +64,11 @@ class _Launched(msgspec.Struct, frozen=True, kw_only=True):
 def servers(root: Root, seen: Sequence[Seen], units: Iterable[LoadedUnit]) -> tuple[ServerConfig, ...]:
     """All that are found, those that run first."""
     loaded = list(units)
-    found = [_running(root, each, loaded) for each in seen if _is_server(each, seen)]
+    named: defaultdict[str, Named] = defaultdict(lambda: Named(root))  # by account: more processes name no more
+    postmasters = {each.process.pid for each in seen if each.kind == "postgresql"}
+    # A postmaster's children are not servers of their own.
+    running = [each for each in seen if each.kind and not (each.kind == "postgresql" and each.parent in postmasters)]
+    found = [_running(Named(root) if each.of is None else named[each.of], each, loaded) for each in running]
     taken = {(each.kind, each.unit) for each in found}
     for unit in loaded:
         for argv in unit.argvs:
@@ -71,16 +77,10 @@ def servers(root: Root, seen: Sequence[Seen], units: Iterable[LoadedUnit]) -> tu
             # A template starts nothing by itself.
             if kind is not None and (kind, name) not in taken and not name.endswith("@.service"):
                 launched = _Launched(kind=kind, what=name, argv=argv, unit=name)
-                found.append(_configured(root, launched))
+                found.append(_configured(Named(root), launched))
     kinds = {each.kind for each in found}
-    found += [each for kind in _USUAL if kind not in kinds for each in _at_rest(root, kind)]
+    found += [each for kind in _USUAL if kind not in kinds for each in _at_rest(Named(root), kind)]
     return tuple(found)
-
-
-def _is_server(each: Seen, seen: Sequence[Seen]) -> bool:
-    """A postmaster's children are not servers of their own."""
-    parents = {one.process.pid for one in seen if one.kind == each.kind}
-    return each.kind is not None and not (each.kind == "postgresql" and each.parent in parents)
 
 
 def _running(root: Root, seen: Seen, units: Iterable[LoadedUnit]) -> ServerConfig:
@@ -156,7 +156,7 @@ class _Nothing(Root):
         del most, whole
         raise FileNotFoundError(2, "in a container", path)
 
-    def listed(self, path: str) -> list[str] | None:
+    def entries(self, path: str) -> dict[str, bool] | None:
         """There is none."""
         del path
         return None
@@ -277,7 +277,8 @@ def _java_version(root: Root, program: str) -> str | None:
 
 def _mongodb_version(root: Root) -> str | None:
     """Of the package that brought it, where that is Debian's kind."""
-    match = _PACKAGED.search(root.text("/var/lib/dpkg/status", _MOST_PACKAGES) or "")
+    host = root.host if isinstance(root, Named) else root  # the list is not what somebody named
+    match = _PACKAGED.search(host.text("/var/lib/dpkg/status", _MOST_PACKAGES) or "")
     return match[1] if match else None
 
 

@@ -121,21 +121,15 @@ def _below(root: Root, point: str) -> Iterator[tuple[str, list[str]]]:
     while left and seen < _MOST_GROUPS:
         group = left.pop()
         seen += 1
-        names = root.names(f"{point}{group}")
-        yield group, names
+        entries = root.entries(f"{point}{group}") or {}
+        yield group, sorted(entries)
+        below = sorted((name for name, is_folder in entries.items() if is_folder), reverse=True)
         if group.count("/") < _DEEPEST:
-            # Its files have dots after the name of their controller; a folder is told by what is in it.
-            left += [f"{group}/{name}" for name in reversed(names) if _is_group(root, f"{point}{group}/{name}")]
+            left += [f"{group}/{name}" for name in below]
+        elif below:
+            root.tell(point, f"groups that lie more than {_DEEPEST} deep were not looked at")
     if left:
         root.tell(point, f"more than {_MOST_GROUPS:,} groups: the others were not looked at")
-
-
-def _is_group(root: Root, path: str) -> bool:
-    name = path.rpartition("/")[2]
-    if re.match(r"(?:cgroup|memory|hugetlb|cpu|io|pids|rdma|misc|cpuset|cpuacct|blkio|tasks|irq|dmem)\b", name):
-        return False
-    found = root.status(path)
-    return found is not None and (found.st_mode & 0o170000) == 0o040000
 
 
 def _hugetlb(root: Root, folder: str, group: str, names: list[str], version: int) -> Iterator[HugetlbGroup]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hugewise.errors import UserError
 
-__all__ = ["check_scale", "part_of", "seed", "study_of"]
+__all__ = ["check_scale", "names", "part_of", "seed", "study_of", "words"]
 
-_OF_WORKLOAD = ("metric", "proof", "pool", "share", "timeout")
+_OF_WORKLOAD = ("metric", "proof", "pool", "prepare", "share", "timeout")
 _OF_STUDY = ("baseline", "method", "margin", "confidence")
 
 
@@ -35,7 +36,24 @@ def study_of(study: str | None, command: Sequence[str], policy: str | None, opti
     if not argv:
         raise UserError("no command to measure", hint="hugewise run --policy base,thp -- COMMAND")
     given = {name: options[name] for name in ("values", "blocks", *_OF_WORKLOAD, *_OF_STUDY)}
+    given["prepare"] = words("prepare", given["prepare"])
     return studies.command_study([name.strip() for name in policy.split(",")], argv, time=options["time_"], **given)
+
+
+def words(name: str, text: str | None) -> list[str]:
+    """The words of a command that is the value of the option `name`, split as a shell splits them; nothing else of a
+    shell is there. None where nothing was said. Raises UserError.
+    """
+    if text is None:
+        return []
+    hint = f"write for example --{name} 'rm -f out.dat'; for more, name a script"
+    try:
+        found = shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"--{name} {text}: {str(error).lower()}", hint=hint) from None
+    if not found or not found[0]:
+        raise UserError(f"--{name} {text!r}: it names no program", hint=hint)
+    return found
 
 
 def part_of(study: Path | None, options: dict[str, Any]) -> Any:
@@ -47,14 +65,14 @@ def part_of(study: Path | None, options: dict[str, Any]) -> Any:
 
     check_scale(study, options["scale"])
     if study is not None:
-        return studies.part(studies.load(study, options["scale"]), _names(options["only"]), _names(options["arms"]))
+        return studies.part(studies.load(study, options["scale"]), names(options["only"]), names(options["arms"]))
     for name in ("only", "arms"):
         if options[name] is not None:
             raise UserError(f"--{name} {options[name]}: there is no study that it is a part of", hint="name a STUDY")
     return None
 
 
-def _names(text: str | None) -> list[str]:
+def names(text: str | None) -> list[str]:
     """Names between commas; none where nothing was said."""
     return [] if text is None else [name.strip() for name in text.split(",")]
 

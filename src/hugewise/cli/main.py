@@ -60,6 +60,7 @@ cli.add_command(verify_statistics)
 )
 @click.option("--proof", type=click.Choice(["exit", "twin", "counters"]), help="With --policy: how pages are proven.")
 @click.option("--pool", help="With --policy: hugetlb memory that the command needs, such as 512m.")
+@options.PREPARE
 @click.option("--share", help="With --policy: share of memory that must be delivered; 0 judges the setting alone.")
 @click.option("--timeout", help="With --policy: longest run of the command, such as 90s.")
 @click.option(

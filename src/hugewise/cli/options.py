@@ -8,7 +8,8 @@ import click
 
 from hugewise.cli import completion
 
-__all__ = ["ANYWAY", "ARMS", "COMMAND", "ONLY", "POLICY", "RESULTS", "RUN", "SCALE", "STUDY", "STUDY_OR_WORD", "UNITS"]
+__all__ = ["ANYWAY", "ARMS", "COMMAND", "ONLY", "POLICY", "PREPARE", "RESULTS", "RUN", "SCALE", "STUDY"]
+__all__ += ["STUDY_OR_WORD", "UNITS"]
 
 STUDY = click.argument("study", required=False, type=click.Path(path_type=Path), shell_complete=completion.studies)
 RUN = click.argument("run_", metavar="RUN", type=click.Path(path_type=Path), shell_complete=completion.runs)
@@ -20,6 +21,13 @@ POLICY = click.option(
     "--policy",
     shell_complete=completion.policy_names,
     help="Policies to compare on a command, the baseline first: base,thp (with -- COMMAND).",
+)
+
+PREPARE = click.option(
+    "--prepare",
+    metavar="CMD",
+    help="A command run before each attempt, untimed: 'rm -f out.dat'. Its words are split as by a shell; no shell"
+    " runs it.",
 )
 
 RESULTS = click.option(

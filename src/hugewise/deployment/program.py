@@ -14,7 +14,6 @@ from hugewise.deployment.quoting import plain, shell_words, unit_environment, un
 from hugewise.model.deployment import UNREAD, DeployedFile
 from hugewise.model.host import Host
 from hugewise.model.policy import Treatment
-from hugewise.quantity import format_size
 
 __all__ = ["LAUNCHER", "Destination", "UnitFacts", "for_program", "of_unit", "unit_facts"]
 
@@ -79,10 +78,7 @@ def _launch(treatment: Treatment, pool_bytes: int) -> tuple[str, ...]:
     """The launcher with its options, where it has something to do."""
     pages = [_PAGES[treatment.thp_disable]] if treatment.thp_disable != "none" else []
     if treatment.layout:
-        size = treatment.target.size
-        heap = f",heap={format_size(max(1, -(-pool_bytes // size)) * size)}"
-        sized = treatment.target.kind != "hugetlb" or "heap=" in treatment.layout
-        pages.append(treatment.layout if sized else treatment.layout + heap)
+        pages.append(treatment.laid_out(pool_bytes))
     return (LAUNCHER, *(word for each in pages for word in ("--pages", each)), "--") if pages else ()
 
 
@@ -118,12 +114,16 @@ def _needs(treatment: Treatment) -> tuple[str, ...]:
 def _launched(treatment: Treatment, where: Destination, launch: tuple[str, ...], check: str) -> DeployedFile:
     """A script that starts the program, or any command where its words are not known."""
     usage = "Starts the program." if where.words else "with-page-sizes COMMAND..."
-    variables = [f"{name}={value}" for name, value in where.environment.items()]
-    command = shell_words((*(["env", *variables] if variables else []), *launch, *where.words))
+    # Not by env(1), for which a program that has a `=` in its name is one more variable, and the next word the program.
+    variables = "".join(f"export {plain(name)}={shell_words((text,))}\n" for name, text in where.environment.items())
+    words = (*launch, *where.words)
+    # To the exec of some shells a name that begins so is an option.
+    begin = "" if words and words[0].startswith("-") else "exec "
+    command = f"{begin}{shell_words(words)}{' ' if words else ''}"
     return DeployedFile(
         kind="launcher",
         path=_WRAPPER,
-        content=f'#!/bin/sh\n# {usage}\nexec {command} "$@"\n',
+        content=f'#!/bin/sh\n# {usage}\n{variables}{command}"$@"\n',
         scope="process",
         apply=(f"chmod 755 {_WRAPPER}", f"{_WRAPPER}{'' if where.words else ' COMMAND...'}"),
         undo=("# start it without", f"rm {_WRAPPER}"),
@@ -219,7 +219,7 @@ def _pod(
         "    - name: program",
     ]
     if launch:
-        words = ", ".join(yaml_text(word.replace("$(", "$$(")) for word in where.words)
+        words = ", ".join(yaml_text(_composed(word)) for word in where.words)
         lines.append(f"      command: [{_listed(launch)}]")
         lines.append(
             f"      args: [{words}]" if words else "      # args: the image's own ENTRYPOINT and CMD, as a list"
@@ -227,7 +227,7 @@ def _pod(
     if where.environment:
         lines.append("      env:")
         for name, value in where.environment.items():
-            lines += [f"        - name: {plain(name)}", f"          value: {yaml_text(value.replace('$(', '$$('))}"]
+            lines += [f"        - name: {plain(name)}", f"          value: {yaml_text(_composed(value))}"]
     if treatment.target.kind == "hugetlb" and pool_bytes:
         size = _quantity(treatment.target.size)
         lines += [
@@ -259,7 +259,7 @@ def _one_line(text: str) -> str:
 
 
 def _composed(text: str) -> str:
-    """A dollar begins a variable in a file of compose."""
+    """A dollar begins a variable in a file of compose; in one of a pod two of them are one, whatever follows."""
     return text.replace("$", "$$")
 
 

@@ -24,7 +24,7 @@ from hugewise.host.freezer import PATIENCE_S, Freezer, release
 from hugewise.host.ledger import FoldersMade
 from hugewise.host.local_host import LocalHost
 from hugewise.machine.machine import Contained
-from hugewise.machine.proc import mounts
+from hugewise.machine.proc import kernel_text, mounts
 from hugewise.model.host import Host
 from hugewise.model.scene import RoleUse
 
@@ -53,7 +53,7 @@ def _mounts(proc: Path) -> list[tuple[Path, str, frozenset[str]]]:
     """Mount point, root within the hierarchy, and controllers (`2` for v2) of each cgroup mount."""
     return [
         (Path(one.point), one.root, frozenset("2" if one.kind == "cgroup2" else one.options.split(",")))
-        for one in mounts((proc / "mountinfo").read_text())
+        for one in mounts(kernel_text(proc / "mountinfo"))
         if one.kind in ("cgroup", "cgroup2")
     ]
 
@@ -61,7 +61,7 @@ def _mounts(proc: Path) -> list[tuple[Path, str, frozenset[str]]]:
 def find(proc: Path = Path("/proc/self")) -> dict[str, Path]:
     """This process's own group by hierarchy: `2`, `memory`, `pids`, `freezer`, as far as mounted."""
     own = {}
-    for line in (proc / "cgroup").read_text().splitlines():
+    for line in filter(None, kernel_text(proc / "cgroup").split("\n")):
         number, names, path = line.split(":", 2)
         for name in ["2"] if number == "0" else names.split(","):
             own[name] = path

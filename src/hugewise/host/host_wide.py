@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from hugewise.machine.proc import kernel_text
+
 __all__ = ["PLACES", "LockPlace", "holder"]
 
 _FILE = Path("/run/hugewise.lock")
@@ -73,9 +75,9 @@ def _mounted_nowhere(kind: str) -> int:
 
 def _mounted_here(kind: str) -> int:
     """The same root where it is mounted already: a container may see it and not be allowed to mount."""
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in filter(None, kernel_text(Path("/proc/self/mountinfo")).split("\n")):
         before, _, after = line.partition(" - ")
-        _, _, device, root, where, *_ = before.split()
+        _, _, device, root, where, *_ = before.split(" ")
         if after.startswith(f"{kind} ") and root == "/":
             found = os.open(where, _FOLDER)
             status = os.fstat(found)

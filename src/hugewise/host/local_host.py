@@ -21,7 +21,7 @@ class LocalHost:
 
     def read(self, path: str) -> str:
         """The file's text, stripped."""
-        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+        return Path(path).read_bytes().decode("utf-8", "replace").strip()
 
     def write(self, path: str, text: str) -> None:
         """Write `text` in one call."""

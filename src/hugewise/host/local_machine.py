@@ -8,6 +8,7 @@ import re
 import socket
 import stat
 import subprocess
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -19,15 +20,16 @@ from hugewise.beneath import Folder
 from hugewise.errors import StorageError
 from hugewise.files import storing
 from hugewise.host import scratch
-from hugewise.host.account import is_caller
+from hugewise.host.account import groups, is_caller
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import probe
 from hugewise.machine.machine import Machine
 from hugewise.model.host import Host
 
-__all__ = ["LocalLauncher", "LocalMachine", "apart"]
+__all__ = ["LocalLauncher", "LocalMachine", "apart", "groups_of"]
 
 _MOST_OF_ALL = 4 * reading.MOST  # bytes of the files of one pattern
+_LATELY = 64
 _MINIMAL = ("PATH", "LANG", "TZ")
 
 
@@ -78,6 +80,7 @@ class LocalMachine:
 
     def __init__(self, host: Host | None = None) -> None:
         self.host: Host = host or LocalHost()
+        self._told: deque[int] = deque(maxlen=_LATELY)
         self.environment: Mapping[str, str] = {name: os.environ[name] for name in _MINIMAL if name in os.environ}
 
     def cpus(self) -> tuple[int, ...]:
@@ -85,13 +88,16 @@ class LocalMachine:
         return tuple(sorted(os.sched_getaffinity(0)))
 
     def ports(self, count: int) -> tuple[int, ...]:
-        """TCP ports that are free on the loopback now."""
+        """TCP ports that are free on the loopback now, and of which nobody was told lately, who may not listen yet."""
         with ExitStack() as held:
-            found = []
-            for _ in range(count):
+            found: list[int] = []
+            while len(found) < count:
                 taken = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
                 taken.bind(("127.0.0.1", 0))
-                found.append(int(taken.getsockname()[1]))
+                port = int(taken.getsockname()[1])
+                if port not in self._told:
+                    self._told.append(port)
+                    found.append(port)
             return tuple(found)
 
     def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> LocalLauncher:
@@ -154,6 +160,11 @@ class LocalMachine:
     def remove(self, path: str) -> None:
         """Remove a file or a tree."""
         scratch.discard(path)
+
+
+def groups_of(machine: Machine, who: pwd.struct_passwd | None) -> tuple[int, ...] | msgspec.UnsetType:
+    """The supplementary groups that a program of that account has: on this host those of who called sudo."""
+    return (groups(who) or msgspec.UNSET) if isinstance(machine, LocalMachine) else msgspec.UNSET
 
 
 def apart(machine: Machine, who: pwd.struct_passwd | None) -> bool | msgspec.UnsetType:

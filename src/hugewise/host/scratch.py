@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import pwd
 import re
 import secrets
 import stat
@@ -22,7 +23,7 @@ from pathlib import Path
 from hugewise import beneath, files
 from hugewise.beneath import MODE, Folder
 from hugewise.errors import StorageError, UserError
-from hugewise.machine.proc import mounts
+from hugewise.machine.proc import kernel_text, mounts
 from hugewise.quantity import format_size
 
 __all__ = ["Copied", "Scratch", "copy", "discard", "file_system", "fresh", "is_named", "is_own", "need_room"]
@@ -104,6 +105,10 @@ class Scratch:
                 f"storage = {str(place)!r}: {error.strerror}", hint="name a tmpfs or disk folder that you may write"
             ) from None
         return cls(place / name, owner, group)
+
+    def of(self, who: pwd.struct_passwd | None) -> Scratch:
+        """The same for another account (None: the caller): workloads of one study may run as several."""
+        return replace(self, owner=None if who is None else who.pw_uid, group=None if who is None else who.pw_gid)
 
     def folder(self, name: str, fill: Callable[[Folder], None] = lambda _: None) -> Path:
         """A fresh folder of that name for the account, with what `fill` puts there. Raises StorageError."""
@@ -268,7 +273,7 @@ def file_system(path: Path) -> str:
     best, kind = "", "unknown"
     with suppress(OSError):
         place = str(path.resolve())
-        for mount in mounts(Path("/proc/self/mountinfo").read_text()):
+        for mount in mounts(kernel_text(Path("/proc/self/mountinfo"))):
             inside = place == mount.point or place.startswith(mount.point.rstrip("/") + "/")
             if inside and len(mount.point) >= len(best):
                 best, kind = mount.point, mount.kind

@@ -9,12 +9,14 @@ debug/buildinfo.
 
 from __future__ import annotations
 
+import io
 import re
-import struct
 from collections.abc import Iterable, Mapping
 from typing import BinaryIO
 
 import msgspec
+
+from hugewise.machine.loader import interpreter
 
 __all__ = ["NEEDLES", "Allocator", "ProgramFile", "allocator", "read_program", "tunable"]
 
@@ -30,8 +32,6 @@ NEEDLES = {
 _MOST = 256 << 20  # bytes of a program's file
 _PIECE = 4 << 20
 _OVERLAP = 64
-_HEADERS = {1: "<HHIIIIIHHH", 2: "<HHIQQQIHHH"}  # by class: type ... phnum, behind e_ident
-_PT_INTERP = 3
 _OF_LIBRARY = {
     "jemalloc": re.compile(r"libjemalloc"),
     "tcmalloc": re.compile(r"libtcmalloc"),
@@ -71,28 +71,7 @@ def read_program(file: BinaryIO) -> ProgramFile:
         tail = looked[-_OVERLAP:]
     if not head.startswith(b"\x7fELF"):
         return ProgramFile(holds=frozenset(holds))
-    return ProgramFile(elf=True, interpreter=_interpreter(head), holds=frozenset(holds))
-
-
-def _interpreter(head: bytes) -> str | None:
-    """The PT_INTERP of an ELF file of this byte order; None where it has none, or is broken."""
-    form = _HEADERS.get(head[4]) if len(head) > 64 and head[5] == 1 else None
-    if form is None:
-        return None
-    _, _, _, _, offset, _, _, _, each, count = struct.unpack_from(form, head, 16)
-    wide = head[4] == 2
-    for place in range(offset, offset + each * count, max(each, 1)):
-        if each < (56 if wide else 32) or place + each > len(head):
-            return None
-        kind = struct.unpack_from("<I", head, place)[0]
-        if kind == _PT_INTERP:
-            start, size = (
-                (struct.unpack_from("<Q", head, place + 8)[0], struct.unpack_from("<Q", head, place + 32)[0])
-                if wide
-                else (struct.unpack_from("<I", head, place + 4)[0], struct.unpack_from("<I", head, place + 16)[0])
-            )
-            return head[start : start + min(size, 4096)].rstrip(b"\0").decode("utf-8", "replace") or None
-    return None
+    return ProgramFile(elf=True, interpreter=interpreter(io.BytesIO(head)), holds=frozenset(holds))
 
 
 def tunable(environment: Mapping[str, str]) -> int | None:

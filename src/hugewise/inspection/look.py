@@ -13,18 +13,20 @@ from pathlib import Path
 import msgspec
 
 from hugewise.errors import ProbeError
+from hugewise.host.local_host import LocalHost
 from hugewise.inspection.allocator import Allocator, ProgramFile, allocator, read_program
 from hugewise.inspection.smaps import BackedMapping, backed_mappings
 from hugewise.machine import maps, probe, proc
 from hugewise.model.scene import Named
 
-__all__ = ["DeniedError", "GoneError", "Look", "Looker", "whole_blocks"]
+__all__ = ["DeniedError", "GoneError", "Look", "Looker", "coverage", "whole_blocks"]
 
 _WANTED = ("GLIBC_TUNABLES", "MALLOC_CONF", "PYTHONMALLOC", "LD_PRELOAD")
 _MOST = 1 << 20  # bytes of environment, of a command line, of a status
 _MOST_BLOCKS = 64 << 30  # bytes of addresses that are looked at page by page
 _PAGES = 1 << 17  # entries at a time
 _PRESENT = 62  # the lowest of the two bits that say that a page is in memory or in swap
+_PLAIN = re.compile(r"[\w./][\w./+-]{0,100}")
 _SCANS = 5  # of a process that maps and unmaps while it is looked at
 _MOST_RANGES = 8192  # of one call of the probe: 256 GiB of mappings that lie apart
 
@@ -42,6 +44,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     coverage      bytes by `kind:page size`, of all its memory or of what was named (`hugewise.machine.probe`)
     thp_disabled  whether it has no transparent huge pages at all (prctl); None: the kernel does not say
+    command       its program and first word, where that is no option
     environment   those of its variables that are about memory, as it was begun; None: not to be read, or overwritten
     """
 
@@ -68,7 +71,10 @@ class Looker:
 
     def look(self, pid: int) -> Look:
         """Look at a process. Raises GoneError, DeniedError, ProbeError."""
-        folder = Path(f"/proc/{pid}")
+        alive = proc.living(LocalHost(), pid)
+        if alive is None:
+            raise GoneError("it has ended")
+        folder = Path(f"/proc/{alive}")
         status = _status(folder)
         try:
             mappings = list(_mappings(folder))
@@ -82,7 +88,7 @@ class Looker:
             pid=pid,
             command=_command(folder) or status.get("Name", "").strip(),
             uid=_uid(status),
-            coverage=_coverage(pid, self.source, ranges),
+            coverage=coverage(alive, self.source, ranges),
             mappings=[each for each in mappings if ranges is None or _meets(each, ranges)],
             thp_disabled=None if "THP_enabled" not in status else status["THP_enabled"].strip() == "0",
             environment=environment,
@@ -118,7 +124,7 @@ def whole_blocks(pid: int, mappings: list[BackedMapping], size: int, base: int) 
     each_block, found = size // base, 0
     step = max(1, _PAGES // each_block) * each_block
     try:
-        with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pagemap:
+        with Path(f"/proc/{proc.living(LocalHost(), pid) or pid}/pagemap").open("rb", buffering=0) as pagemap:
             for mapping in mappings:
                 first = -(-mapping.start // size) * each_block
                 last = first + mapping.room(size) // base
@@ -134,10 +140,10 @@ def whole_blocks(pid: int, mappings: list[BackedMapping], size: int, base: int) 
 
 def _status(folder: Path) -> dict[str, str]:
     try:
-        text = (folder / "status").read_text(encoding="utf-8", errors="replace")
+        text = (folder / "status").read_bytes().decode("utf-8", "replace")
     except OSError:
         raise GoneError("it has ended") from None
-    found = dict(line.partition(":")[::2] for line in text.splitlines())
+    found = proc.fields(text)
     if found.get("State", "").strip()[:1] in ("Z", "X"):
         raise GoneError("it has ended")
     return found
@@ -171,7 +177,10 @@ def _mappings(folder: Path) -> Iterator[BackedMapping]:
 
 
 def _command(folder: Path) -> str:
-    return _bytes(folder / "cmdline").rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")[:200]
+    """The program, and what it was told first where that is a plain word: what follows, and options, may be secrets."""
+    name, _, rest = _bytes(folder / "cmdline").decode("utf-8", "replace").partition("\0")
+    first = rest.partition("\0")[0]
+    return (f"{name} {first}" if _PLAIN.fullmatch(first) else name)[:200]
 
 
 def _bytes(path: Path) -> bytes:
@@ -204,7 +213,7 @@ def _ranges(folder: Path, named: Named) -> list[tuple[int, int]] | None:
 
 def _bytes_of_maps(folder: Path) -> str:
     try:
-        return (folder / "maps").read_text(encoding="utf-8", errors="replace")
+        return proc.kernel_text(folder / "maps")
     except OSError:
         raise GoneError("it has ended") from None
 
@@ -213,8 +222,8 @@ def _meets(mapping: BackedMapping, ranges: list[tuple[int, int]]) -> bool:
     return any(start < mapping.end and mapping.start < end for start, end in ranges)
 
 
-def _coverage(pid: int, source: probe.Source, ranges: list[tuple[int, int]] | None) -> Mapping[str, int]:
-    """What the probe's scan finds. Raises GoneError, ProbeError."""
+def coverage(pid: int, source: probe.Source, ranges: list[tuple[int, int]] | None) -> Mapping[str, int]:
+    """What the probe's scan finds in these ranges (None: all). Raises GoneError, ProbeError."""
     if ranges is not None and not ranges:
         return {}
     words = [word for start, end in (ranges or ())[:_MOST_RANGES] for word in ("--range", f"{start:x}-{end:x}")]

@@ -122,7 +122,7 @@ def eligible(one: Look, rules: Rules) -> tuple[int, int]:
     for mapping in one.mappings:
         if mapping.eligible or mapping.huge:
             backed += mapping.huge
-            promised += min(mapping.anonymous, max(mapping.room(size), mapping.huge))
+            promised += min(mapping.anonymous + mapping.swapped, max(mapping.room(size), mapping.huge))
     return promised, backed
 
 

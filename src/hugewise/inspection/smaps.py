@@ -12,7 +12,7 @@ import msgspec
 
 __all__ = ["BackedMapping", "backed_mappings"]
 
-_HEAD = re.compile(rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) (\S{4}) \S+ \S+ \d+ *(.*?)\n?", re.DOTALL)
+_HEAD = re.compile(rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) (\S{4}) ([0-9a-f]{1,16}) (\S+) (\d{1,20}) *(.*?)\n?", re.DOTALL)
 _FIELDS = {
     b"Rss": "resident",
     b"Anonymous": "anonymous",
@@ -36,6 +36,7 @@ class BackedMapping(msgspec.Struct, kw_only=True):
     pool         in pages of a hugetlb pool, of `page` bytes each
     eligible     whether the rules allow it a transparent huge page of some size now; None: this kernel does not say
     flags        the kernel's, two letters each: `hg` advised, `nh` advised against
+    object       what shared memory is of, from `offset` on: device and inode; None: it is private
     """
 
     start: int
@@ -52,6 +53,8 @@ class BackedMapping(msgspec.Struct, kw_only=True):
     swapped: int = 0
     eligible: bool | None = None
     flags: frozenset[str] = frozenset()
+    offset: int = 0
+    object: tuple[str, int] | None = None
 
     @property
     def size(self) -> int:
@@ -102,12 +105,14 @@ def backed_mappings(lines: Iterable[bytes]) -> Iterator[BackedMapping]:
         elif (head := _HEAD.fullmatch(line)) is not None:
             if found is not None:
                 yield found
-            start, end, permissions, called = head.groups()
+            start, end, permissions, offset, device, inode, called = head.groups()
             found = BackedMapping(
                 start=int(start, 16),
                 end=int(end, 16),
                 permissions=permissions.decode("ascii", "replace"),
                 name=called[:_LONGEST].decode("utf-8", "replace"),
+                offset=int(offset, 16),
+                object=(device.decode("ascii", "replace"), int(inode)) if permissions.endswith(b"s") else None,
             )
     if found is not None:
         yield found

@@ -2,8 +2,7 @@
 
 No bus of systemd is asked: where a unit's processes are stands in /proc/PID/cgroup, which everybody may read.
 
-Sources: proc(5); cgroups(7); systemd's "Control Group APIs and Delegation" (names that begin as the kernel's own have a
-`_` before them).
+Source: proc(5).
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ import msgspec
 
 from hugewise.deployment.quoting import unit_name
 from hugewise.errors import UserError
+from hugewise.machine import units
+from hugewise.machine.proc import fields, living
 from hugewise.model.host import Host, text_of
 
 __all__ = ["Inspected", "subject"]
@@ -45,14 +46,14 @@ def _process(text: str, host: Host) -> Inspected:
     status = text_of(host, f"/proc/{int(text)}/status") if _NUMBER.fullmatch(text) else None
     if status is None:
         raise UserError(f"{text[:20]}: there is no such process", hint="name one that runs: pgrep -a NAME")
-    found = dict(line.partition(":")[::2] for line in status.splitlines())
+    found = fields(status)
     leader = found.get("Tgid", text).strip()
     notes: tuple[str, ...] = ()
     if leader != str(int(text)) and _NUMBER.fullmatch(leader):
         notes = (f"{text} is a thread of the process {leader}",)
         text = leader
     pid = int(text)
-    if found.get("State", "").strip()[:1] in ("Z", "X"):
+    if living(host, pid) is None:
         raise UserError(f"{pid}: the process has ended", hint="name one that runs: pgrep -a NAME")
     children: dict[int, list[int]] = {}
     for number, parent in _parents(host):
@@ -69,25 +70,33 @@ def _parents(host: Host) -> Iterator[tuple[int, int]]:
     """Each process that is there, with its parent; those that have ended are left out."""
     for name in filter(_NUMBER.fullmatch, host.names("/proc")):
         stat = _STAT.match(text_of(host, f"/proc/{name}/stat") or "")
-        if stat is not None and stat[2] not in ("Z", "X"):
+        if stat is not None and (stat[2] not in ("Z", "X") or living(host, int(name)) is not None):
             yield int(stat[1]), int(stat[3])
 
 
 def _unit(name: str, host: Host) -> Inspected:
     groups: dict[str, list[int]] = {}
     own = {name, f"_{name}"}
-    for number in host.names("/proc"):
-        if not _NUMBER.fullmatch(number):
-            continue
-        for line in (text_of(host, f"/proc/{number}/cgroup") or "").splitlines():
-            hierarchy, _, rest = line.partition(":")
-            controllers, _, path = rest.partition(":")
-            if (hierarchy, controllers) == ("0", "") or controllers == "name=systemd":
-                parts = path.split("/")
-                place = next((at for at, part in enumerate(parts) if part in own), None)
-                if place is not None:
-                    groups.setdefault("/".join(parts[: place + 1]), []).append(int(number))
-                    break
+    above = units.top(text_of(host, "/proc/1/cgroup") or "")
+    for number in filter(_NUMBER.fullmatch, host.names("/proc")):
+        for path in units.managed(text_of(host, f"/proc/{number}/cgroup") or ""):
+            parts = path.split("/")
+            place = next((at for at, part in enumerate(parts) if part in own), None)
+            if place is not None:
+                groups.setdefault("/".join(parts[: place + 1]), []).append(int(number))
+                break
+    others = {path for path in groups if not units.is_of_system(path, above)}
+    notes: tuple[str, ...] = ()
+    if others and (len(others) < len(groups) or host.privileged()):
+        if len(others) == len(groups):
+            path, pids = min(groups.items())
+            raise UserError(
+                f"{name}: the system has no unit of that name that runs; {path} is called so by who manages it",
+                hint=f"if that is meant, name its first process: {pids[0]}",
+            )
+        # Whoever may make groups of their own can call one so: it says nothing of the unit.
+        notes = (f"not looked at, for they are no units of the system's: {', '.join(sorted(others))}",)
+        groups = {path: pids for path, pids in groups.items() if path not in others}
     if not groups:
         if "system" in host.names("/run/systemd"):  # sd_booted(3)
             raise UserError(
@@ -96,5 +105,6 @@ def _unit(name: str, host: Host) -> Inspected:
         raise UserError(
             f"{name}: systemd does not run here, so that there are no units", hint="name a process by its number"
         )
-    notes = (f"several control groups are called so: {', '.join(sorted(groups))}",) if len(groups) > 1 else ()
+    if len(groups) > 1:
+        notes = (*notes, f"several control groups are called so: {', '.join(sorted(groups))}")
     return Inspected(name=name, processes=tuple(sorted({pid for pids in groups.values() for pid in pids})), notes=notes)

@@ -13,14 +13,17 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from hugewise.attempt.delivery import judge, total
-from hugewise.errors import UserError
+from hugewise.errors import ProbeError, UserError
+from hugewise.host.local_host import LocalHost
 from hugewise.inspection import reasons
 from hugewise.inspection.allocator import tunable
-from hugewise.inspection.look import DeniedError, GoneError, Look, Looker, whole_blocks
+from hugewise.inspection.look import DeniedError, GoneError, Look, Looker, coverage, whole_blocks
 from hugewise.inspection.reasons import Reason
 from hugewise.inspection.rules import Rules, rules_of
+from hugewise.inspection.shared import coverage_once
 from hugewise.inspection.smaps import BackedMapping
 from hugewise.inspection.subject import Inspected, subject
+from hugewise.machine import probe, proc
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget, page_flags_readable
 from hugewise.model.policy import Treatment
@@ -99,22 +102,26 @@ def verify(text: str, host: Host, policy: str | None = None, *, share: float = S
     looker = Looker("kpageflags" if source == "kpageflags" else "smaps", named)
     for _ in range(_LOOKS):
         rules = rules_of(host)
-        looks, notes = _looked(who, looker)
+        looks, notes, denied = _looked(who, looker)
         if rules_of(host).same(rules):
             break
     else:
         notes = [*notes, "the rules changed while it was looked at: what is said of them may not hold"]
+    found_together, more = _together(looks, looker.source)
+    notes += more
     if treatment is None:
         promise, delivered, part, said, found = _by_rules(looks, rules, share)
     else:
-        promise, delivered, part, said, found = _by_policy(looks, rules, treatment, share, source)
+        promise, delivered, part, said, found = _by_policy(looks, rules, treatment, share, source, found_together)
+    if denied and delivered:
+        delivered, said = None, f"{said}; of {denied} of its processes nothing is known"
     told = {(one.id, one.text): one for one in (*found, *reasons.ignored(looks, rules), *reasons.unknown(looks, rules))}
     return Verified(
         subject=who.name,
         promise=promise,
         delivered=delivered,
         share=part,
-        coverage=total(one.coverage for one in looks),
+        coverage=found_together,
         source=source,
         said=said,
         reasons=tuple(told.values()),
@@ -133,8 +140,20 @@ def _treatment(name: str, host: Host) -> Treatment:
     return known[name].treatment(host, sizes, "system")
 
 
-def _looked(who: Inspected, looker: Looker) -> tuple[list[Look], list[str]]:
-    """Those that could be looked at. Raises UserError where none could."""
+def _together(looks: Sequence[Look], source: probe.Source) -> tuple[dict[str, int], list[str]]:
+    """What backs all of them, and what the reader should know of it."""
+
+    def scan(pid: int, ranges: list[tuple[int, int]]) -> Mapping[str, int]:
+        return coverage(proc.living(LocalHost(), pid) or pid, source, ranges)
+
+    try:
+        return coverage_once(looks, scan), []
+    except (GoneError, ProbeError):
+        return total(one.coverage for one in looks), ["what several of its processes share is counted for each of them"]
+
+
+def _looked(who: Inspected, looker: Looker) -> tuple[list[Look], list[str], int]:
+    """Those that could be looked at, and how many could not. Raises UserError where none could."""
     looks: list[Look] = []
     denied: dict[int, str] = {}
     gone = 0
@@ -157,17 +176,22 @@ def _looked(who: Inspected, looker: Looker) -> tuple[list[Look], list[str]]:
             f"{who.name}: the memory of {pid} cannot be looked at: {why}", hint=_AS_ROOT if os.geteuid() else _OUTSIDE
         )
     notes = [f"{len(denied)} of its processes cannot be looked at: {next(iter(denied.values()))}"] if denied else []
-    return looks, notes + ([f"{gone} of its processes have ended meanwhile, or have no memory"] if gone else [])
+    ended = [f"{gone} of its processes have ended meanwhile, or have no memory"] if gone else []
+    return looks, notes + ended, len(denied)
 
 
 _Answer = tuple[Promise, bool | None, float | None, str, list[Reason]]
 
 
-def _by_policy(looks: Sequence[Look], rules: Rules, treatment: Treatment, share: float, source: str) -> _Answer:
+def _by_policy(
+    looks: Sequence[Look], rules: Rules, treatment: Treatment, share: float, source: str, backed: Mapping[str, int]
+) -> _Answer:
     target = treatment.target
+    # What is in swap is in no larger page, and comes back in one of the base size.
+    swapped = sum(each.swapped for one in looks for each in one.mappings) if target.kind != "base" else 0
     found = judge(
         target,
-        total(one.coverage for one in looks),
+        total([backed, {f"anon:{rules.base}": swapped}]),
         proof="live",
         source=source,
         share=share,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hugewise import files
@@ -16,10 +16,13 @@ from hugewise.errors import UserError
 from hugewise.machine import loader, programs
 from hugewise.model.policy import Treatment
 
-__all__ = ["LAYOUT", "LIBRARY", "environment", "find", "unreached"]
+__all__ = ["LAYOUT", "LIBRARY", "REPORT", "environment", "find", "unreached"]
 
 LAYOUT = "HUGEWISE_LAYOUT"
 """The variable that has the layout's words."""
+
+REPORT = "HUGEWISE_LAYOUT_REPORT"
+"""The variable that names a file to which the library appends a line of JSON for each process."""
 
 LIBRARY = "HUGEWISE_LAYOUT_LIBRARY"
 """The variable that names another library than the one beside this Python."""
@@ -63,21 +66,20 @@ def _closed(path: Path) -> Path | None:
     return None
 
 
-def unreached(program: str, treatment: Treatment) -> str | None:
-    """Why the layout of `treatment` cannot be had for the program of this name, or None when it can."""
+def unreached(command: Sequence[str], treatment: Treatment) -> str | None:
+    """Why the layout of `treatment` cannot be had for what this command executes, or None when it can."""
     if programs.place() is not None:
         return "layouts reach programs of this host, not those in guests"
     given = {**os.environ, **treatment.environment}.get("GLIBC_TUNABLES", "").split(":")
     if any(each.startswith(_OWN_PAGES) and each != f"{_OWN_PAGES}0" for each in given):
         return f"GLIBC_TUNABLES has {_OWN_PAGES.rstrip('=')}, which chooses the pages of the same memory: take it out"
-    found = programs.which(program)
-    if found is None:
+    if programs.which(command[0]) is None:
         return None  # said by the workload
     try:
         find()
     except UserError as error:
         return f"{error.message}; {error.hint}"
-    refusal = loader.unpreloaded(found)
+    refusal = loader.unpreloaded(command)
     return None if refusal is None else f"a layout does not reach {refusal}"
 
 
@@ -92,6 +94,4 @@ def environment(treatment: Treatment, heap: int) -> Mapping[str, str]:
         return treatment.environment
     others = treatment.environment.get("LD_PRELOAD", os.environ.get("LD_PRELOAD", "")).replace(":", " ").split()
     preload = ":".join(dict.fromkeys((str(find()), *others)))
-    is_sized = not heap or ",heap=" in treatment.layout
-    words = treatment.layout if is_sized else f"{treatment.layout},heap={heap}"
-    return {**treatment.environment, "LD_PRELOAD": preload, LAYOUT: words}
+    return {**treatment.environment, "LD_PRELOAD": preload, LAYOUT: treatment.laid_out(heap)}

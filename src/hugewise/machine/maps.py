@@ -14,7 +14,7 @@ from hugewise.model.scene import Named
 
 __all__ = ["Mapping", "mappings", "named"]
 
-_LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ (\d+) *(.*)")
+_LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ (\d+) *([^\n]*)")
 _LARGE = 32 << 20
 # Memory that no named file stands behind: shared anonymous mappings are shown as files of the kernel's own mount.
 _SHARED = re.compile(r"/dev/zero \(deleted\)|/anon_hugepage \(deleted\)|/SYSV[0-9a-f]+ \(deleted\)|\[anon_shmem:.*\]")
@@ -37,7 +37,7 @@ class Mapping(msgspec.Struct, frozen=True):
 
 def mappings(maps: str) -> Iterator[Mapping]:
     """The mappings in the text of /proc/PID/maps."""
-    for line in maps.splitlines():
+    for line in maps.split("\n"):
         if found := _LINE.fullmatch(line):
             yield Mapping(int(found[1], 16), int(found[2], 16), found[3][3] == "s", found[5])
 

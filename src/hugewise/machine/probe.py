@@ -180,6 +180,11 @@ class Exit(_Event, frozen=True):
         None  # begin and end of the scan at its exit, which `wall_ns` leaves out
     )
     exceeded: str | None = None  # the limit that it met, and was ended for
+    # Of a tree that was followed: processes that went on with a copy of their parent's memory (fork without exec),
+    # programs that others than the root began, threads beside each process's first.
+    forked: Natural | None = None
+    executed: Natural | None = None
+    threads: Natural | None = None
 
 
 class Error(_Event, frozen=True):
@@ -283,6 +288,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     # Left out where there are none: the probe of a guest, which may be an older one, is not asked for them.
     opens: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     own_ipc: bool | msgspec.UnsetType = msgspec.UNSET
+    groups: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Job(msgspec.Struct, frozen=True):

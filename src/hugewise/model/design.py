@@ -26,6 +26,7 @@ from hugewise.model.workload import Direct, Launch, ParameterValue, Workload
 __all__ = [
     "ESTIMANDS",
     "SEQUENTIAL",
+    "FixedWork",
     "Kind",
     "Layered",
     "Slicing",
@@ -109,6 +110,17 @@ class Visited(TakingTurns, Protocol):
         slice_s   about how many seconds a turn has; all have as many operations
         wash_out  the share of a turn, from its begin, that does not count
         """
+        ...
+
+
+@runtime_checkable
+class FixedWork(TakingTurns, Protocol):
+    """A staged workload whose timed command does its work and ends, and is timed as a whole. In turns it has as many as
+    it needs, its servers with it; no part of it counts more than another.
+    """
+
+    def filled(self, values: Mapping[str, ParameterValue]) -> bool:
+        """Whether its servers have their memory before the timed command begins."""
         ...
 
 
@@ -219,6 +231,10 @@ def _not_in_turns(
     if isinstance(workload, Direct):  # it takes its memory while it works
         if differing := _differing(arm.knobs, baseline.knobs):
             return f"commands that take turns have one machine-wide setting, and {differing}"
+    elif isinstance(workload, FixedWork) and not (differing := _differing(arm.knobs, baseline.knobs)):
+        pass  # nothing is turned
+    elif isinstance(workload, FixedWork) and not workload.filled(values):
+        return f"its servers take their memory while they are asked, under one machine-wide setting, and {differing}"
     elif "process" in (arm.mechanism, baseline.mechanism):
         return f"the page settings are turned while arms are started, which needs root ({SEQUENTIAL})"
     elif differing := _differing(*(lasting(each.knobs) for each in (arm, baseline))):
@@ -229,10 +245,12 @@ def _not_in_turns(
 
 
 def _shared(workload: TakingTurns, values: Mapping[str, ParameterValue]) -> Iterable[str]:
-    """The parameters that arms cannot have of their own: of the one client, or of the time that all have in turns."""
+    """The parameters that arms cannot have of their own: of the one client, or of the time or work that all have in
+    turns.
+    """
     if isinstance(workload, Visited) and workload.visited(values):
         return (name for name in values if name not in workload.of_servers)
-    return ("duration", "lead")
+    return ("duration", "lead", "transactions")
 
 
 def lasting(knobs: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,9 @@ Measurements of different mechanisms are never merged.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Literal, Protocol
 
 import msgspec
@@ -16,10 +18,29 @@ import msgspec
 from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget
+from hugewise.quantity import format_size, parse_size
 
-__all__ = ["Mechanism", "Policy", "Treatment", "mechanism"]
+__all__ = ["Mechanism", "Policy", "Treatment", "laid_pool", "mechanism"]
 
 Mechanism = Literal["system", "process"]
+
+_HEAP_UNIT = 2 << 20  # layouts are of whole huge pages
+_POOLED = re.compile(r"([0-9.]{1,16}[kmgt]?)-([0-9.]{1,16}[kmgt]?)(%?)=hugetlb-(2m|1g)")
+
+
+def laid_pool(layout: str) -> tuple[int, int]:
+    """Of the ranges of a mosaic that are pages of a pool: the size of these and of all of them, in bytes; 0 where there
+    are none. `layout` is one that a study can have (`study.layout`).
+    """
+    ranges, *options = layout.split(",")
+    heap = next((parse_size(each.removeprefix("heap=")) for each in options if each.startswith("heap=")), 0)
+    page = total = 0
+    for begin, end, percent, size in _POOLED.findall(ranges) if ranges.startswith("mosaic:") else ():
+        page = parse_size(size)
+        edges = (Fraction(each) * heap / 100 if percent else Fraction(parse_size(each)) for each in (begin, end))
+        first, last = (min(int(each + page // 2) // page, heap // page) for each in edges)
+        total += (last - first) * page
+    return page, total
 
 
 def mechanism(host: Host) -> Mechanism:
@@ -49,6 +70,18 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = {}
     parameters: Mapping[str, str | int | float | bool | tuple[str, ...]] = {}
     layout: str = ""
+
+    def laid_out(self, heap: int) -> str:
+        """The words of the layout, with the size of the heap where they do not say it: `heap` bytes in whole pages.
+
+        0: the size that the library chooses; of pages of a pool one at least, as it would take all that it lays out.
+        """
+        page = max(self.target.size, _HEAP_UNIT)
+        if self.target.kind == "hugetlb":
+            heap = max(heap, 1)
+        if not self.layout or not heap or ",heap=" in self.layout:
+            return self.layout
+        return f"{self.layout},heap={format_size(-(-heap // page) * page)}"
 
 
 class Policy(Protocol):

@@ -20,17 +20,20 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 
 from hugewise.model.policy import Treatment
-from hugewise.model.workload import Launch, ParameterValue, Workload
+from hugewise.model.workload import Launch, ParameterValue, RunsAs, Workload
 
 __all__ = [
     "Act",
     "Data",
+    "Listens",
     "Outputs",
     "Part",
     "Peer",
     "Places",
+    "Quota",
     "Reading",
     "RoleUse",
+    "Says",
     "Scene",
     "Server",
     "Staged",
@@ -44,8 +47,9 @@ Role = Literal["sut", "client"]
 
 # Which of a server's memory the policy is about. `all`: all anonymous, shared and hugetlb memory of its process.
 # `shared`: its largest shared anonymous mapping (shared_buffers), seen in that of its processes which has most of it
-# mapped. `large`: private mappings of at least 32 MiB (buffer pools, arenas).
-Named = Literal["all", "shared", "large"]
+# mapped. `large`: private mappings of at least 32 MiB (buffer pools, arenas). `tree`: as `all`, of every process of
+# the system under test that is there; a page that several have mapped counts for each.
+Named = Literal["all", "shared", "large", "tree"]
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +85,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     client: tuple[int, ...]
     peer: Peer = Peer()
     idle: float = 0.0
+    cwd: str | None = None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,10 +107,25 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     micro: bool = False
 
 
+class Listens(msgspec.Struct, frozen=True, kw_only=True):
+    """One of a server's processes listens: at this TCP port of this host, or at this unix socket; where neither is
+    named, at any. Nobody connects to see it.
+    """
+
+    port: int | None = None
+    path: str | None = None
+
+
+class Says(msgspec.Struct, frozen=True):
+    """A server has printed something that this regular expression matches, in multi-line mode."""
+
+    pattern: str
+
+
 class Server(msgspec.Struct, frozen=True, kw_only=True):
     """A program of the system under test that runs in the foreground until it is stopped.
 
-    ready     asked again and again until it succeeds: the server answers
+    ready     that it answers: a step that is asked again and again until it succeeds, or what is waited for
     stop      the signal that ends it in an orderly way; after `patience` seconds it is killed, and that is an error
     cpus      CPUs of its own among those of the role; None: all of them
     treated   whether the treatment's variables and prctl reach it (a helper server is none of the system under test)
@@ -117,7 +137,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     argv: tuple[str, ...]
-    ready: Step
+    ready: Step | Listens | Says
     environment: Mapping[str, str] = {}
     ready_within: float = 60.0
     stop: Literal["TERM", "INT", "QUIT"] = "TERM"
@@ -155,14 +175,30 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[str, ...] = ()
 
 
+class Quota(msgspec.Struct, frozen=True):
+    """Work of which every attempt does as much, however long it takes: what writes changes the data alike in all.
+
+    begin    the file below the data that has the clients begin it; until then they connect and warm up, and wait
+    done     the name of the file in `places.run` that each of them leaves when it has done its share
+    clients  how many there are
+    """
+
+    begin: Write
+    done: re.Pattern[str]
+    clients: int
+
+
 class Window(msgspec.Struct, frozen=True):
     """The part of the timed command that counts, in seconds from its start: `length` of it after `lead`.
 
     The command must go on for some seconds after it: meanwhile the servers' memory is scanned, with clients attached.
+    Then it is not waited for where `Scene.enough` ends it. With a `quota` the part is as long as that work takes,
+    whatever `length` says.
     """
 
     lead: float
     length: float
+    quota: Quota | None = None
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +207,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     timed      the command that is timed. Beside servers it is a client; else it is the system under test itself
     gate       `timed` is a micro-workload that says when it is set up: what is measured begins then
     window     the part of it that counts (None: all of it)
+    enough     what ends it when the window is over and the memory was looked at: a signal to a client, or a file that
+               it looks for. It reports all the same. None: it ends by itself
     before     untimed, before the servers start (in the copy of the data): commands, and files to write there
     warm       untimed, when the servers answer
     beside     short commands, one after the other, once the measured part has begun; the timed command goes on
@@ -181,6 +219,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[Server, ...] = ()
     gate: bool = False
     window: Window | None = None
+    enough: Literal["ALRM"] | Write | None = None
     before: tuple[Step | Write, ...] = ()
     warm: tuple[Step, ...] = ()
     beside: tuple[Step, ...] = ()
@@ -276,6 +315,7 @@ class Staged(Workload, Protocol):
 
     ports: int  # how many free TCP ports an attempt needs
     clients: bool  # whether a client runs beside the system under test, on CPUs of its own
+    stage_account: RunsAs  # of its servers and steps, who own its folders too
 
     def data(self, values: Mapping[str, ParameterValue]) -> Data | None:
         """The data that its attempts start from, or None when it needs none."""

@@ -93,6 +93,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
                 that were made before there were any
     series      throughput in each whole second of the measured part, where the workload can say it (work a second)
     facts       what was done besides: hashes of data and work, versions, where the data lay
+    begun       what a command began: `forked` processes that went on with a copy of their parent's memory, programs
+                that others than the first process `executed`, `threads`; empty where nobody followed it
+    laid        what the layout library did, where it was loaded: sums over `processes` (`attempt.laying`)
     knobs_as    where it is stored: the record of the run's log that has its knobs, which are empty here; null once
                 it was read
     guest       of an attempt in a guest: its kernel, image, QEMU and accelerator, and what backed its memory
@@ -134,6 +137,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     series: tuple[float, ...] = ()
     facts: Mapping[str, str | int | float] = {}
     guest: Mapping[str, str | int | float] = {}
+    begun: Mapping[str, int] = {}
+    laid: Mapping[str, int | str] = {}
     knobs_as: str | None = None
 
 

@@ -18,6 +18,7 @@ from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 
 __all__ = [
+    "MARKS",
     "Configuration",
     "Configured",
     "Direct",
@@ -34,6 +35,9 @@ __all__ = [
 
 Configuration = tuple[Mapping[str, str], tuple[DeployedFile, ...]]
 """The variables that a server is started with, and the files that configure it."""
+
+MARKS = ("{port}", "{folder}")
+"""What stands in the commands of a service for a free port, and for the attempt's own folder."""
 
 ParameterValue = str | int | float | bool | tuple[str, ...]
 ParameterType = Literal["size", "integer", "number", "duration", "share", "text", "texts", "argv", "flag"]
@@ -81,6 +85,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     cwd       where it runs; None: where hugewise was started
     success   exit statuses that mean that it did its work (SAT solvers say 10 and 20)
+    prepare   what is run to its end before it, outside the timed region; empty: nothing
     """
 
     argv: tuple[str, ...]
@@ -89,6 +94,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = {}
     cwd: str | None = None
     success: tuple[int, ...] = (0,)
+    prepare: tuple[str, ...] = ()
 
 
 class Workload(Protocol):

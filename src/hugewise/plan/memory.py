@@ -12,6 +12,7 @@ from hugewise.errors import HugewiseError
 from hugewise.host.pool import Where
 from hugewise.model.design import SEQUENTIAL
 from hugewise.model.guest import PAGE_OF
+from hugewise.model.policy import laid_pool
 from hugewise.model.results import LeftOut
 from hugewise.model.scene import Staged
 from hugewise.plan.plan import Arm, Cell, Plan
@@ -170,7 +171,7 @@ def _pages(cell: Cell, arm: Arm, guest: int) -> dict[Where, int]:
     if arm.backing is not None:
         shares = arm.backing.pool(guest)
         return {(PAGE_OF[arm.backing.pages], node): pages for node, pages in shares.items() if pages}
-    size = arm.treatment.target.size
+    size = laid_pool(arm.treatment.layout)[0] or arm.treatment.target.size
     pages = -(-cell.workload.pool(arm.treatment, cell.given(arm)) // size) if size else 0
     return {(size, None): pages} if pages else {}
 

@@ -69,6 +69,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         """The parameters of the workload under `arm`: the cell's, but for those that the arm has of its own."""
         return {**self.values, **arm.treatment.parameters}
 
+    @property
+    def has_layouts(self) -> bool:
+        """Whether an arm has the layout library loaded."""
+        return any(arm.treatment.layout for arm in self.arms)
+
     def threshold(self, arm: Arm) -> DeliveryThreshold:
         """What the delivery of `arm` is held against: the cell's threshold, or none where its setting is judged."""
         return self.delivery.of(arm.judged)
@@ -150,7 +155,7 @@ def _cell(one: Resolved, study: Study, venue: Venue) -> Cell:
         timeout=used.timeout,
         delivery=DeliveryThreshold(workload.delivered_share if rule.share is None else rule.share, rule.base_above),
         account=runs(workload.account),
-        stage_account=runs("unprivileged") if isinstance(workload, Staged) else None,
+        stage_account=runs(workload.stage_account) if isinstance(workload, Staged) else None,
         cpus=used.cpus,
         client_cpus=used.client_cpus,
         storage=used.storage,

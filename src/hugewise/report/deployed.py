@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -32,28 +32,39 @@ _LONGEST_NAME = 60
 
 
 class Recommended(msgspec.Struct, frozen=True, kw_only=True):
-    """The setting of some cells: its arm, the files, and what was found; or `why` there are none."""
+    """The setting of some cells: its arm, the files, what was found, and by which runs; or `why` there are none."""
 
     cells: tuple[str, ...]
+    evidence: tuple[str, ...] = ()
     arm: str = ""
     deployment: Deployment | None = None
     found: tuple[str, ...] = ()
     why: str = ""
 
 
-def recommended(results: Results, arm: str | None = None) -> tuple[Recommended, ...]:
+def recommended(*runs: Results, arms: Sequence[str | None] = ()) -> tuple[Recommended, ...]:
     """For each cell the arm that beat its baseline by most, cells with the same files together; and those without.
 
-    `arm`: the one that was chosen for something else than its speed, whatever its verdict.
+    `arms`: of each run, the one that was chosen for something else than its speed, whatever its verdict.
     """
     made: list[Recommended] = []
-    for cell in results.cells:
-        one = _of_cell(results, cell, arm)
+    chosen = zip(runs, [*arms, *[None] * (len(runs) - len(arms))], strict=True)
+    every = [
+        msgspec.structs.replace(_of_cell(run, cell, arm), evidence=_evidence(run))
+        for run, arm in chosen
+        for cell in run.cells
+    ]
+    for one in every:
         same = next((each for each in made if one.deployment and each.deployment == one.deployment), None)
         if same is None:
             made.append(one)
         else:
-            both = msgspec.structs.replace(same, cells=same.cells + one.cells, found=same.found + one.found)
+            both = msgspec.structs.replace(
+                same,
+                cells=same.cells + one.cells,
+                found=same.found + one.found,
+                evidence=tuple(dict.fromkeys(same.evidence + one.evidence)),
+            )
             made[made.index(same)] = both
     return tuple(made)
 
@@ -80,20 +91,27 @@ def _of_cell(results: Results, cell: CellResult, chosen: str | None) -> Recommen
     return Recommended(cells=(cell.cell,), arm=best.arm, deployment=deployment, found=found)
 
 
-def write_files(results: Results, output: Path, unit: str | None = None, *, arm: str | None = None) -> list[str]:
+def write_files(
+    results: Results,
+    output: Path,
+    unit: str | None = None,
+    *,
+    also: Sequence[Results] = (),
+    arms: Sequence[str | None] = (),
+) -> list[str]:
     """Write the files of every cell's recommended arm below `output`, with README.md; what was done, in lines.
 
-    `arm` is recommended by its name, whatever its verdict (`recommended`).
-
-    `unit` is the service that they are for. Raises UserError for a folder that holds something, that is the root of
-    this host, or (as root) another account's; and for a name that is no unit's. Raises StorageError.
+    `also`: other runs of the same host, whose cells have names of their own. `arms` are recommended by their names, of
+    each run one, whatever their verdicts (`recommended`). `unit` is the service that they are for.
+    Raises UserError for a folder that holds something, that is the root of this host, or (as root) another account's;
+    and for a name that is no unit's. Raises StorageError.
     """
     name = None if unit is None else unit_name(unit)
     if name is not None and not name.endswith(".service"):
         raise UserError(f"--unit {unit}: not a service", hint="name the service that starts the program")
-    settings = recommended(results, arm)
+    settings = recommended(results, *also, arms=arms)
     whole = [one for one in settings if one.deployment is not None]
-    evidence = _evidence(results)
+    evidence = tuple(dict.fromkeys(line for each in (results, *also) for line in _evidence(each)))
     told, readme = (
         [],
         [
@@ -113,7 +131,7 @@ def write_files(results: Results, output: Path, unit: str | None = None, *, arm:
                 for file in one.deployment.files if one.deployment else ():
                     mine = file if name is None else of_unit(file, name)
                     path = f"{below}/{_GUEST if mine.on == 'guest' else ''}/{mine.path}"
-                    _put(held, path, with_evidence(mine, (*one.found, *evidence)).content, mine.kind)
+                    _put(held, path, with_evidence(mine, (*one.found, *one.evidence)).content, mine.kind)
                 readme += ["", *_section(one, below, name, results.settings)]
                 told.append(f"{', '.join(one.cells)}: {one.arm}: {output / below}")
             for one in settings:

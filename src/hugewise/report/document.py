@@ -12,8 +12,8 @@ from typing import Any, Literal
 from hugewise.report.sentences import Finding
 from hugewise.visible import printable
 
-__all__ = ["Block", "Bundle", "Commands", "Document", "Figure", "Folded", "Heading", "Line", "Note", "Only", "Points"]
-__all__ += ["Ran", "Section", "Table", "Verdict", "Verdicts", "Words", "brief", "figures", "some", "table"]
+__all__ = ["Block", "Bundle", "Commands", "Document", "Figure", "Folded", "Heading", "Headline", "Line", "Note", "Only"]
+__all__ += ["Points", "Ran", "Section", "Table", "Verdict", "Verdicts", "Words", "brief", "figures", "some", "table"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,15 @@ class Line:
 
     text: str
     quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What to do, in a few words, and for what: a line each. `verdict`: a word of `sentences.SYMBOLS`."""
+
+    verdict: str
+    text: str
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,7 +155,22 @@ class Only:
     blocks: tuple[Block, ...]
 
 
-Block = Line | Points | Note | Heading | Verdicts | Table | Figure | Commands | Words | Ran | Bundle | Folded | Only
+Block = (
+    Line
+    | Headline
+    | Points
+    | Note
+    | Heading
+    | Verdicts
+    | Table
+    | Figure
+    | Commands
+    | Words
+    | Ran
+    | Bundle
+    | Folded
+    | Only
+)
 
 
 @dataclass(frozen=True)

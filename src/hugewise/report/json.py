@@ -1,4 +1,6 @@
-"""`report.json`: `Results` without its attempts, and the reference of its format made from the types themselves."""
+"""`report.json`: `Results` without its attempts, with the answer of each cell; and the reference of its format, made
+from the types themselves.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
+from hugewise.model.answer import CellAnswer
 from hugewise.model.results import Results
+from hugewise.report.cell_answers import answers
 from hugewise.visible import json_text
 
 __all__ = ["encode", "reference", "structures"]
@@ -20,7 +24,10 @@ _ELSEWHERE = ("attempts",)
 
 def encode(results: Results) -> bytes:
     """Indented JSON in UTF-8, keys in the order of the types. `msgspec.json.decode(_, type=Results)` reads it back."""
-    told = {name: value for name, value in msgspec.structs.asdict(results).items() if name not in _ELSEWHERE}
+    told: dict[str, Any] = {
+        name: value for name, value in msgspec.structs.asdict(results).items() if name not in _ELSEWHERE
+    }
+    told["answers"] = answers(results)
     return json_text(told).encode() + b"\n"
 
 
@@ -32,14 +39,20 @@ def reference() -> str:
 def _lines() -> Iterator[str]:
     yield "# report.json"
     yield ""
-    yield "Made from the types in `model.results` by `report.json`; a test keeps it current."
+    yield "Made from the types in `model.results` and `model.answer` by `report.json`; a test keeps it current."
     yield ""
     yield (
         "Each run folder holds a `report.json` in UTF-8. Its key `format` rises when a meaning changes; new keys may "
         "come without that, so readers ignore keys that they do not know. A value that is not there is null, never 0. "
         "Times are seconds; sizes are bytes; all ratios are arm/baseline, beside the metric's direction."
     )
+    yield ""
+    yield (
+        "Beside the keys of `Results` there is `answers`: a list of [CellAnswer](#cellanswer), one for each of `cells`,"
+        " in their order."
+    )
     yield from structures(Results)
+    yield from structures(CellAnswer)
 
 
 def structures(first: type[msgspec.Struct]) -> Iterator[str]:

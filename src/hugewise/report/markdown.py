@@ -59,6 +59,9 @@ def _text(block: doc.Block) -> str:
     match block:
         case doc.Line(text):
             return escape(text)
+        case doc.Headline(verdict, text, lines):
+            head = f"**{SYMBOLS[verdict]} {escape(text)}**"
+            return "\n\n".join(filter(None, (head, "\n".join(f"- {escape(line)}" for line in lines))))
         case doc.Points(lines):
             return "\n".join(f"- {escape(line)}" for line in lines)
         case doc.Note(text):

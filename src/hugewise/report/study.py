@@ -6,7 +6,7 @@ from hugewise.model.results import Results
 from hugewise.report.document import Document, Line, Ran
 from hugewise.report.figures.theme import colours
 from hugewise.report.numbers import when
-from hugewise.report.sections import beside, guests, verdicts
+from hugewise.report.sections import answer, beside, guests
 from hugewise.report.sections.cell import cell
 from hugewise.report.sections.levels import levels
 from hugewise.report.sections.reading import reading
@@ -28,7 +28,7 @@ def report(results: Results) -> Document:
             *(Line(said, quiet=True) for said in records(results)),
         ),
         sections=(
-            verdicts.verdicts(results),
+            answer.answer(results),
             *settings(results),
             *left_out(results),
             *guests.guests(results.guests),
@@ -42,14 +42,16 @@ def report(results: Results) -> Document:
         about=results.study,
         page=results.study,
         heading=results.question or results.study,
-        tally=verdicts.tally(results),
+        tally=answer.tally(results),
         files="report.json, attempts.csv, comparisons.csv and figures/",
         colours=colours(results),
     )
 
 
 def summary(results: Results) -> Document:
-    """The end of a run on a terminal: a table per cell, a line per comparison, what was left out, and what to set."""
+    """The end of a run on a terminal: the answer, a table per cell, a line per comparison, what was left out, and how
+    to set it.
+    """
     return Document(
         title=f"{results.study}: {results.question}",
         lead=(
@@ -59,8 +61,8 @@ def summary(results: Results) -> Document:
             *guests.brief(results.guests),
         ),
         sections=(
-            *verdicts.brief(results),
-            *verdicts.brief_legend(results),
+            *answer.brief(results),
+            *answer.brief_legend(results),
             *beside.brief(results.beside),
             *in_brief(results),
             *settings_in_brief(results),

@@ -58,14 +58,8 @@ def _parts(document: doc.Document, report: Path | None) -> Iterator[RenderableTy
 def _blocks(blocks: Iterable[doc.Block]) -> Iterator[RenderableType]:
     for block in blocks:
         match block:
-            case doc.Line(text, quiet):
-                yield _indented(_text(text)) if quiet else _text(text)
-            case doc.Points(lines):
-                yield from (_indented(_text(f"- {line}")) for line in lines)
-            case doc.Note(text):
-                yield _indented(_text(f"note: {text}"))
-            case doc.Heading(text):
-                yield from (Text(), _text(text, "bold"))
+            case doc.Line() | doc.Headline() | doc.Points() | doc.Note() | doc.Heading():
+                yield from _texts(block)
             case doc.Verdicts(verdicts):
                 for one in verdicts:
                     symbol = Text(SYMBOLS[one.verdict], style=_STYLES[one.verdict], overflow="fold")
@@ -83,6 +77,22 @@ def _blocks(blocks: Iterable[doc.Block]) -> Iterator[RenderableType]:
                 yield _text(block.state[:1].upper() + block.state[1:])
             case doc.Bundle(blocks=inner) | doc.Folded(blocks=inner):
                 yield from _blocks(inner)
+
+
+def _texts(block: doc.Line | doc.Headline | doc.Points | doc.Note | doc.Heading) -> Iterator[RenderableType]:
+    match block:
+        case doc.Line(text, quiet):
+            yield _indented(_text(text)) if quiet else _text(text)
+        case doc.Headline(verdict, text, lines):
+            symbol = Text(SYMBOLS[verdict], style=_STYLES[verdict])
+            yield Text.assemble(symbol, " ", (_plain(text), "bold"), overflow="fold")
+            yield from (_indented(_text(line)) for line in lines)
+        case doc.Points(lines):
+            yield from (_indented(_text(f"- {line}")) for line in lines)
+        case doc.Note(text):
+            yield _indented(_text(f"note: {text}"))
+        case doc.Heading(text):
+            yield from (Text(), _text(text, "bold"))
 
 
 def _table(table: doc.Table) -> Iterator[RenderableType]:

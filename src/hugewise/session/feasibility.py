@@ -77,7 +77,8 @@ def must_have_cells(study: Study, planned: Plan) -> None:
 def must_begin(planned: Plan, folder: Path) -> None:
     """Raise UserError where a command of the user's begins in a `folder` that its account cannot enter."""
     for cell in planned.cells:
-        begins = cell.workload.account == "caller" and not isinstance(cell.workload, Staged)
+        workload = cell.workload
+        begins = (workload.stage_account if isinstance(workload, Staged) else workload.account) == "caller"
         if begins and cell.account is not None:
             must_enter(cell.account, folder)
 

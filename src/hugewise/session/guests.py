@@ -13,7 +13,7 @@ from hugewise.errors import RunError
 from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
-from hugewise.model.workload import Configuration, Configured
+from hugewise.model.workload import MARKS, Configuration, Configured
 from hugewise.plan.plan import Arm, Cell
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def _deployment(cell: Cell, arm: Arm, pool: int, guests: Provided | None, host: 
 def _with_program(policy: Deployment, cell: Cell, arm: Arm, pool: int, facts: UnitFacts) -> Deployment:
     """The policy's settings of the host behind the files of the program alone."""
     values, workload = cell.given(arm), cell.workload
-    argv = values.get("argv")
-    words = argv if workload.name == "command" and isinstance(argv, tuple) else ()
+    argv = values.get({"command": "argv", "service": "server"}.get(workload.name, ""))
+    words = argv if isinstance(argv, tuple) and not any(mark in word for word in argv for mark in MARKS) else ()
     given: Configuration = (arm.treatment.environment, ())
     variables, files = workload.configuration(arm.treatment, values) if isinstance(workload, Configured) else given
     # An arm that a study made of a policy has a name of its own, which no other machine knows.

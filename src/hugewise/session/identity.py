@@ -61,10 +61,16 @@ def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Cell, Arm, int], 
 
 
 def compared(cells: Iterable[CellRecord]) -> list[CellRecord]:
-    """What of the cells a resumed run must find again: not how they are deployed, which is told and not done."""
+    """What of the cells a resumed run must find again: not how they are deployed, which is told and not done. A
+    parameter that is an empty list is as one that was not there yet when the run began.
+    """
     nothing = Deployment(note="")
     return [
-        msgspec.structs.replace(cell, arms=tuple(msgspec.structs.replace(arm, deployment=nothing) for arm in cell.arms))
+        msgspec.structs.replace(
+            cell,
+            values={name: value for name, value in cell.values.items() if value != ()},
+            arms=tuple(msgspec.structs.replace(arm, deployment=nothing) for arm in cell.arms),
+        )
         for cell in cells
     ]
 

@@ -216,17 +216,16 @@ class Session:
                 yield cell, cell.workload
 
     def make_scratch(self) -> None:
-        """The private folders in which staged workloads are played."""
+        """The private folders: of staged workloads, and of what the layout library says."""
         self.remove_at_close("remove_scratch", self.remove_scratch)
-        for cell, _ in self._staged_here():
+        cells = [(cell, cell.stage_account) for cell, _ in self._staged_here()]  # first: the folder is to be theirs
+        cells += [(cell, cell.account) for cell in self.plan.cells if cell.has_layouts and self.guests is None]
+        for cell, who in cells:
             if cell.storage in self.scratch:
                 continue
-            who = cell.stage_account
+            user, group = (None, None) if who is None else (who.pw_uid, who.pw_gid)
             self.scratch[cell.storage] = Scratch.open(
-                Path(cell.storage),
-                None if who is None else who.pw_uid,
-                None if who is None else who.pw_gid,
-                lambda path: self.settings.note(Scratched(path)),
+                Path(cell.storage), user, group, lambda path: self.settings.note(Scratched(path))
             )
 
     def remove_scratch(self) -> None:
@@ -244,7 +243,7 @@ class Session:
                     data,
                     LocalMachine(self.host),
                     self.folder.path.parents[1],
-                    self.scratch[cell.storage],
+                    self.scratch[cell.storage].of(cell.stage_account),
                     cell.stage_account,
                     self.contain,
                     self.say,

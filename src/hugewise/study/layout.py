@@ -1,6 +1,8 @@
-"""A layout of a command's heap, as an arm of a study writes it: that of the layout library, without pages of a pool.
+"""A layout of a command's heap, as an arm of a study writes it: that of the layout library.
 
     none | base | thp | mosaic:FROM-TO=PAGES[+FROM-TO=PAGES...], and behind it ,heap=SIZE and ,children=no
+
+Pages are base, thp, hugetlb-2m or hugetlb-1g; those of all of a heap from a pool are a policy's, and `pool_bytes`.
 
 The library reads it again, as strictly, and ends a program whose layout is none; here it is known before anything runs.
 """
@@ -10,17 +12,18 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from hugewise.quantity import parse_size
+from hugewise.quantity import format_size, parse_size
 from hugewise.study.keys import Kind, Place
 
 __all__ = ["LAYOUT", "check"]
 
 _HUGE = 2 << 20
+_POOLS = {"hugetlb-2m": _HUGE, "hugetlb-1g": 1 << 30}
 _MOST_RANGES = 64
 _LARGEST_HEAP = 16 << 40
 _SIZE = r"(?:0|[1-9][0-9]{0,15})[kmgt]?"
 _SHARE = r"(?:0|[1-9][0-9]?|100)(?:\.[0-9]{1,3})?"
-_RANGE = re.compile(rf"(?:({_SHARE})-({_SHARE})%|({_SIZE})-({_SIZE}))=(base|thp)")
+_RANGE = re.compile(rf"(?:({_SHARE})-({_SHARE})%|({_SIZE})-({_SIZE}))=(base|thp|hugetlb-2m|hugetlb-1g)")
 _HOW = "write base, thp, or a mosaic such as mosaic:0-25%=thp+50-75%=thp,heap=1g"
 
 
@@ -40,12 +43,15 @@ def check(words: str) -> None:
     ranges = mosaic.split("+")
     if len(ranges) > _MOST_RANGES:
         raise ValueError(f"a mosaic has at most {_MOST_RANGES} ranges")
-    before, kinds = Fraction(0), set[bool]()
+    before, kinds, pools = Fraction(0), set[bool](), set[str]()
     for each in ranges:
         match = _RANGE.fullmatch(each)
         if match is None:
             raise ValueError(f"{each[:40]!r} is no range of a mosaic; {_HOW}")
         kinds.add(match[1] is not None)
+        pools.update({match[5]} & _POOLS.keys())
+        if len(pools) > 1:
+            raise ValueError("the pages of a mosaic are of one pool: hugetlb-2m or hugetlb-1g")
         begin, end, most = _edges(match, heap)
         if not before <= begin < end <= most or len(kinds) > 1:
             raise ValueError(f"{each!r}: ranges are in their order within the heap, all in percent or all in bytes")
@@ -73,8 +79,9 @@ def _edges(match: re.Match[str], heap: int) -> tuple[Fraction, Fraction, Fractio
     if match[1] is not None:
         return Fraction(match[1]), Fraction(match[2]), Fraction(100)
     begin, end = parse_size(match[3]), parse_size(match[4])
-    if begin % _HUGE or end % _HUGE:
-        raise ValueError(f"{match[0]!r}: ranges begin and end at multiples of 2m")
+    unit = _POOLS.get(match[5], _HUGE)
+    if begin % unit or end % unit:
+        raise ValueError(f"{match[0]!r}: ranges begin and end at multiples of {format_size(unit)}")
     return Fraction(begin), Fraction(end), Fraction(heap)
 
 

@@ -94,6 +94,7 @@ def command_study(
     pool: str | int | None = None,
     share: str | float | None = None,
     values: Sequence[str] = (),
+    prepare: Sequence[str] = (),
     user: str | None = None,
     cpus: Sequence[int] | None = None,
 ) -> Study:
@@ -101,7 +102,8 @@ def command_study(
 
     By the sequential method it ends when all is decided, else when the time is over: 10 minutes where neither `time`
     nor `blocks` is given. Other options that are left out have the defaults of a study file; all are written as there.
-    `values` are metrics in the command's output. Raises StudyError.
+    `values` are metrics in the command's output, `prepare` is a command that is run before each attempt. Raises
+    StudyError.
     """
     method = _SEQUENTIAL if method is None else method
     if method == _SEQUENTIAL and blocks is None:
@@ -112,7 +114,15 @@ def command_study(
         "timeout": timeout,
         "user": user,
         "cpus": cpus,
-        "parameters": _given({"argv": list(argv), "proof": proof, "pool_bytes": pool, "values": list(values) or None}),
+        "parameters": _given(
+            {
+                "argv": list(argv),
+                "proof": proof,
+                "pool_bytes": pool,
+                "prepare": list(prepare) or None,
+                "values": list(values) or None,
+            }
+        ),
         "delivery": _given({"share": share}),
     }
     data = {

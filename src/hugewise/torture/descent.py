@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hugewise import processes
 from hugewise.errors import HugewiseError
+from hugewise.machine.proc import kernel_text
 
 __all__ = ["adopt", "descendants", "end_all", "reap"]
 
@@ -40,7 +41,7 @@ def descendants() -> dict[int, str]:
     parents: dict[int, tuple[int, str]] = {}
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            head, _, rest = (process / "stat").read_text().rpartition(")")
+            head, _, rest = kernel_text(process / "stat").rpartition(")")
             state, parent = rest.split()[:2]
             if state not in "ZX":
                 parents[int(process.name)] = (int(parent), head.partition("(")[2])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hugewise import processes
 from hugewise.errors import HugewiseError
-from hugewise.machine.proc import mounts
+from hugewise.machine.proc import kernel_text, mounts
 
 __all__ = ["PAGE", "alone", "enlarge", "small", "unmount_below"]
 
@@ -67,6 +67,6 @@ def alone(work: Path, place: Path, size: int) -> Iterator[tuple[str, ...]]:
 
 def unmount_below(folder: Path) -> None:
     """Mounts of a torture that was killed. Raises HugewiseError."""
-    for one in mounts(Path("/proc/self/mountinfo").read_text()):
+    for one in mounts(kernel_text(Path("/proc/self/mountinfo"))):
         if Path(one.point).is_relative_to(folder):
             _command("umount", "--lazy", one.point)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hugewise.host import cgroup
-from hugewise.machine.proc import mounts
+from hugewise.machine.proc import kernel_text, mounts
 from hugewise.torture import descent
 
 __all__ = ["differences", "look", "page_settings", "remaining"]
@@ -81,7 +81,7 @@ def _lives_elsewhere(pid: int) -> bool:
 
 
 def _mounts() -> Iterator[tuple[str, str]]:
-    for one in mounts(Path("/proc/self/mountinfo").read_text()):
+    for one in mounts(kernel_text(Path("/proc/self/mountinfo"))):
         if one.kind == "hugetlbfs" or _OWNED.search(one.point):
             yield f"mount {one.point}", one.kind
 

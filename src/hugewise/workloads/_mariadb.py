@@ -257,6 +257,20 @@ def counters(said: str) -> Mapping[str, int]:
     return {name: whole(found[name], f"{name} of MariaDB's status") for name in _COUNTERS}
 
 
+def size(installation: MariadbPrograms, places: Places, name: str) -> Step:
+    """A step that prints how many bytes the tables take, and how many were written to the redo log; see `sizes`."""
+    tables = "SELECT SUM(FILE_SIZE) FROM information_schema.INNODB_SYS_TABLESPACES"
+    return sql(installation, places, name, tables, "SHOW GLOBAL STATUS LIKE 'Innodb_os_log_written'")
+
+
+def sizes(said: str) -> tuple[int, int]:
+    """Bytes of the tables and of the redo log. Raises ValueError."""
+    match = re.fullmatch(r"(\d+)\nInnodb_os_log_written\t(\d+)", said.strip())
+    if match is None:
+        raise ValueError(f"MariaDB's sizes are not as expected: {said[:200]!r}")
+    return whole(match[1], "the size of the tables"), whole(match[2], "the bytes of the redo log")
+
+
 def read_from_storage(begun: str, ended: str) -> int:
     """Pages that the buffer pool read between two `status`."""
     before, after = counters(begun), counters(ended)

@@ -7,7 +7,7 @@ import re
 from hugewise.model.scene import Outputs, Part
 from hugewise.reading import whole
 
-__all__ = ["cpu_us", "in_turns", "only", "processors", "saturated"]
+__all__ = ["cpu_us", "in_turns", "only", "processors", "saturated", "thawed"]
 
 _SATURATED = 0.95  # of the CPU time that the client can use
 
@@ -39,5 +39,9 @@ def processors(outputs: Outputs) -> int:
 def saturated(outputs: Outputs, cpus: int) -> bool:
     """Whether the client used all the time of `cpus` CPUs in the measured part: it was what limited the rate."""
     cpu = outputs.client.cpu_s
-    thawed = sum(part.end - max(part.thawed, outputs.begin) for part in outputs.parts)
-    return cpu is not None and cpu > _SATURATED * cpus * thawed
+    return cpu is not None and cpu > _SATURATED * cpus * thawed(outputs)
+
+
+def thawed(outputs: Outputs) -> float:
+    """Seconds of the measured part in which the attempt's programs went on, wash-outs included."""
+    return sum(part.end - max(part.thawed, outputs.begin) for part in outputs.parts)

@@ -33,6 +33,7 @@ from hugewise.workloads import _program
 __all__ = [
     "PACKAGE",
     "PostgresPrograms",
+    "calm",
     "client",
     "find",
     "initdb",
@@ -166,8 +167,23 @@ def installed(folder: str = "") -> PostgresPrograms:
     return one
 
 
-def settings(shared_buffers: int, connections: int, given: str = "") -> dict[str, str]:
-    """The server's settings, sizes scaled with `shared_buffers` bytes; `given`, such as `wal_compression=off`, wins.
+def calm(wal: int, shared_buffers: int) -> dict[str, str]:
+    """Settings under which nothing comes by the server's own clock, nor because of `wal` bytes of log."""
+    published = _SCALED["max_wal_size"][0] * shared_buffers // _PUBLISHED_BUFFERS
+    return {
+        "autovacuum": "off",
+        "checkpoint_timeout": "1d",  # the longest there is
+        # A checkpoint begins before it is full: at 1/(1 + checkpoint_completion_target) of it.
+        "max_wal_size": f"{max(1 << 30, 2 * wal, published) >> 10}kB",
+        "log_checkpoints": "on",
+    }
+
+
+def settings(
+    shared_buffers: int, connections: int, given: str = "", chosen: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The server's settings, sizes scaled with `shared_buffers` bytes; what is `chosen` goes before that, and what is
+    `given`, such as `wal_compression=off`, before all.
 
     Raises ValueError when `given` is not a list of NAME=VALUE, or names what belongs to the treatment.
     """
@@ -179,6 +195,7 @@ def settings(shared_buffers: int, connections: int, given: str = "") -> dict[str
     return {
         **scaled,
         **_AS_PUBLISHED,
+        **(chosen or {}),
         **own,
         "shared_buffers": f"{shared_buffers >> 10}kB",
         "max_connections": str(max(100, connections + 10)),

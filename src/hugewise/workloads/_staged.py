@@ -23,6 +23,7 @@ class StagedWorkload:
     """
 
     account: RunsAs = "unprivileged"
+    stage_account: RunsAs = "unprivileged"
     ports = 0
     clients = False
     programs: tuple[tuple[str, str], ...] = ()

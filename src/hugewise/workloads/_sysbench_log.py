@@ -2,9 +2,11 @@
 
 A script of ours stands before the test: sysbench runs Lua, and calls `event` for each transaction. Ends and times are
 kept in memory and written at the end, so that nothing is written while transactions are timed. The form is pgbench's,
-one file a thread: see `_transaction_log`.
+one file a thread: see `_transaction_log`. It ends the test when a file is there, with its report, as sysbench itself
+knows only its time.
 
-Sources: sysbench 1.0, src/lua (`event`, `thread_done`, `sysbench.tid`); LuaJIT, ffi; clock_gettime(2).
+Sources: sysbench 1.0, src/lua (`event`, which ends its thread by anything but nil or false, `thread_done`,
+`sysbench.tid`); LuaJIT, ffi; clock_gettime(2), access(2).
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ import re
 
 from hugewise.model.scene import Places, Write
 
-__all__ = ["LOGS", "environment", "path", "script"]
+__all__ = ["LOGS", "enough", "environment", "path", "script"]
 
 LOGS = re.compile(r"transactions\.\d+")
 
-_NAME = "logged.lua"
+_NAME, _ENOUGH = "logged.lua", "enough"
 _SCRIPT = """\
 require(os.getenv("HUGEWISE_TEST"))
 
@@ -26,8 +28,9 @@ ffi.cdef[[
 struct hugewise_time { int64_t s; int64_t ns; };
 struct hugewise_transaction { double ended; double took; };
 int hugewise_clock(int clock, struct hugewise_time *now) __asm__("clock_gettime");
+int hugewise_access(const char *path, int mode) __asm__("access");
 ]]
-local REALTIME, MONOTONIC, ROWS = 0, 1, 65536
+local REALTIME, MONOTONIC, ROWS, PAUSE = 0, 1, 65536, 10000
 local time = ffi.new("struct hugewise_time")
 local pages, rows, used = {}, nil, ROWS
 
@@ -39,9 +42,17 @@ end
 -- Taken once: a clock that somebody sets moves no transaction out of its turn.
 local to_wall = microseconds(REALTIME) - microseconds(MONOTONIC)
 local transaction, done = event, thread_done
+local enough, looked = os.getenv("HUGEWISE_ENOUGH"), 0
 
 function event(thread)
    local begun = microseconds(MONOTONIC)
+   -- Not each time: a look would be part of what is timed.
+   if begun - looked > PAUSE then
+      looked = begun
+      if ffi.C.hugewise_access(enough, 0) == 0 then
+         return true
+      end
+   end
    local said = transaction(thread)
    if used == ROWS then
       rows, used = ffi.new("struct hugewise_transaction[?]", ROWS), 0
@@ -74,11 +85,20 @@ def script() -> Write:
     return Write(_NAME, _SCRIPT)
 
 
+def enough() -> Write:
+    """What ends the test, to be written below the data."""
+    return Write(_ENOUGH, "")
+
+
 def path(places: Places) -> str:
     """What sysbench is given in place of the test's name."""
     return f"{places.data}/{_NAME}"
 
 
 def environment(test: str, places: Places) -> dict[str, str]:
-    """What the script has to know: the test that it stands for, and where its logs go."""
-    return {"HUGEWISE_TEST": test, "HUGEWISE_LOG": f"{places.run}/transactions"}
+    """What the script has to know: the test that it stands for, where its logs go, and what ends it."""
+    return {
+        "HUGEWISE_TEST": test,
+        "HUGEWISE_LOG": f"{places.run}/transactions",
+        "HUGEWISE_ENOUGH": f"{places.data}/{_ENOUGH}",
+    }

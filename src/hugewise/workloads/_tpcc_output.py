@@ -15,7 +15,7 @@ from hugewise import reading
 from hugewise.reading import UnreadableError, count, figure, number, shown
 from hugewise.workloads import _sysbench_oltp
 
-__all__ = ["QUANTILES", "MeasuredTransactions", "go_tpc", "sysbench"]
+__all__ = ["QUANTILES", "MeasuredTransactions", "go_tpc", "go_tpc_whole", "sysbench"]
 
 # Names of metrics, and go-tpc's names of them.
 QUANTILES = {"p50": "50th(ms)", "p90": "90th(ms)", "p95": "95th(ms)", "p99": "99th(ms)"}
@@ -31,7 +31,7 @@ class MeasuredTransactions(msgspec.Struct, frozen=True, kw_only=True):
     quantiles    of the client's whole run, as it says no others
     """
 
-    seconds: int
+    seconds: float
     transactions: int
     new_orders: int | None
     average_ms: float
@@ -45,9 +45,7 @@ def go_tpc(said: str, lead: int, length: int) -> MeasuredTransactions:
     """Of go-tpc's JSON. Raises ValueError when a second or the summary is not there."""
     tables = [found for line in said.splitlines() if (found := _rows(line)) is not None]
     seconds = [{row["Operation"]: row for row in rows} for rows in tables if _prefix(rows) == "[Current]"]
-    whole = [{row["Operation"]: row for row in rows} for rows in tables if _prefix(rows) == "[Summary]"]
-    if not whole or "NEW_ORDER" not in whole[-1]:
-        raise ValueError(f"go-tpc's summary has no NEW_ORDER: {said.strip()[-300:]!r}")
+    whole = _summary(said, tables)
     part = seconds[lead : lead + length]
     if len(part) < length:
         raise ValueError(f"go-tpc told of {len(seconds)} seconds, not of the {lead + length} asked for")
@@ -61,11 +59,35 @@ def go_tpc(said: str, lead: int, length: int) -> MeasuredTransactions:
         transactions=sum(series),
         new_orders=new_orders,
         average_ms=spent / new_orders if new_orders else 0.0,
-        quantiles_ms={name: _number(whole[-1]["NEW_ORDER"], theirs) for name, theirs in QUANTILES.items()},
+        quantiles_ms={name: _number(whole["NEW_ORDER"], theirs) for name, theirs in QUANTILES.items()},
         series=tuple(map(float, series)),
         errors=len(_FAILED.findall(said)),
         error=failed[1][:200] if failed else None,
     )
+
+
+def go_tpc_whole(said: str, seconds: float) -> MeasuredTransactions:
+    """Of go-tpc's JSON, all of a run that took so many seconds of its own. Raises ValueError."""
+    tables = [found for line in said.splitlines() if (found := _rows(line)) is not None]
+    whole = _summary(said, tables)
+    orders, failed = whole["NEW_ORDER"], _FAILED.search(said)
+    return MeasuredTransactions(
+        seconds=seconds,
+        transactions=sum(_count(row) for name, row in whole.items() if not name.endswith("_ERR")),
+        new_orders=_count(orders),
+        average_ms=_number(orders, "Sum(ms)") / max(1, _count(orders)),
+        quantiles_ms={name: _number(orders, theirs) for name, theirs in QUANTILES.items()},
+        series=(),
+        errors=len(_FAILED.findall(said)),
+        error=failed[1][:200] if failed else None,
+    )
+
+
+def _summary(said: str, tables: list[list[dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    whole = [{row["Operation"]: row for row in rows} for rows in tables if _prefix(rows) == "[Summary]"]
+    if not whole or "NEW_ORDER" not in whole[-1]:
+        raise ValueError(f"go-tpc's summary has no NEW_ORDER: {said.strip()[-300:]!r}")
+    return whole[-1]
 
 
 def sysbench(said: str, lead: int, length: int) -> MeasuredTransactions:

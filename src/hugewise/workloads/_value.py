@@ -20,8 +20,9 @@ import msgspec
 from hugewise import reading
 from hugewise.model.metric import COMMON, Direction, Metric
 from hugewise.reading import UnreadableError, shown
+from hugewise.workloads._parameters import Values
 
-__all__ = ["EXAMPLE", "Value", "extract", "parse"]
+__all__ = ["EXAMPLE", "Value", "extract", "named_in", "parse"]
 
 EXAMPLE = "rate,higher,MiB/s=regex:([0-9.]+) MiB/s"
 
@@ -60,6 +61,22 @@ def parse(text: str) -> Value:
         _path(where)
     description = f"{'matched by' if kind == 'regex' else 'in JSON at'} {where}"
     return Value(Metric(name, unit, _DIRECTIONS[better], description), "regex" if kind == "regex" else "json", where)
+
+
+def named_in(values: Values) -> list[Value]:
+    """Those that a workload's parameter `values` names. Raises ValueError, which names the one that is wrong."""
+    given = values.get("values", ())
+    assert isinstance(given, tuple)
+    found: list[Value] = []
+    for text in given:
+        try:
+            value = parse(text)
+        except ValueError as error:
+            raise ValueError(f"{text!r}: {error}") from None
+        if value.metric.name in {other.metric.name for other in found}:
+            raise ValueError(f"{text!r}: there is a value {value.metric.name} already")
+        found.append(value)
+    return found
 
 
 def _check_pattern(pattern: str) -> None:

@@ -9,11 +9,9 @@ from hugewise.model.metric import COMMON, Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Proof, RunsAs
 from hugewise.workloads._micro import whole_pages
-from hugewise.workloads._value import Value, extract, parse
+from hugewise.workloads._value import extract, named_in
 
 __all__ = ["WORKLOAD"]
-
-_HEAP_UNIT = 2 << 20  # layouts are of whole huge pages
 
 
 class Command:
@@ -25,6 +23,12 @@ class Command:
         Parameter("argv", "argv", None, "the command and its arguments, as a list; no shell is involved"),
         Parameter("proof", "text", "exit", "exit, twin (an untimed second run, every process scanned) or counters"),
         Parameter("pool_bytes", "size", 0, "hugetlb memory to reserve for the command under hugetlb policies"),
+        Parameter(
+            "prepare",
+            "texts",
+            (),
+            "a command, as a list, that is run before each attempt, outside its timed region; no shell is involved",
+        ),
         Parameter("values", "texts", (), "metrics from its output: NAME,DIRECTION,UNIT=regex:PATTERN or ...=json:PATH"),
     )
     metrics: tuple[Metric, ...] = tuple(m for m in COMMON if m.name in ("wall_s", "cpu_s"))
@@ -45,6 +49,8 @@ class Command:
         """Its pages must be proven in the very process that is frozen and thawed, and no clock of its own be judged."""
         if values.get("values"):
             return "values are what the command says, and its own clock goes on while it stands still"
+        if values.get("prepare"):
+            return "prepare is run before each of the arms, and they are there at once: one clears what another has"
         match values.get("proof", "exit"):
             case "twin":
                 return "proof = 'twin' runs the command a second time, untimed and alone, when all turns are over"
@@ -53,11 +59,13 @@ class Command:
         return None
 
     def missing(self, values: Mapping[str, ParameterValue]) -> tuple[Missing, ...]:
-        """The program must be there."""
+        """The program must be there, and the one before it."""
         argv = values.get("argv")
         if not isinstance(argv, tuple) or not argv:
             return (Missing("argv is empty: name the command as a list"),)
-        return () if programs.which(argv[0]) else (Missing(f"{argv[0]}: no such program on PATH"),)
+        prepare = _prepare(values)
+        asked = [argv[0], *prepare[:1]]
+        return tuple(Missing(f"{name}: no such program on PATH") for name in asked if not programs.which(name))
 
     def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
         """The command itself, with the treatment's variables in its environment."""
@@ -68,21 +76,21 @@ class Command:
         heap = values.get("pool_bytes", 0)
         assert isinstance(heap, int)
         # Of the same size in every arm, so that the heap is laid out alike.
-        rounded = whole_pages(heap, max(treatment.target.size, _HEAP_UNIT))
-        return Launch(argv=argv, proof=chosen, environment=layouts.environment(treatment, rounded))
+        environment = layouts.environment(treatment, heap)
+        return Launch(argv=argv, proof=chosen, environment=environment, prepare=_prepare(values))
 
     def unlaid(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
         """The program must be one that the layout library can be loaded into."""
         argv = values.get("argv")
-        return layouts.unreached(argv[0], treatment) if isinstance(argv, tuple) and argv else None
+        return layouts.unreached(argv, treatment) if isinstance(argv, tuple) and argv else None
 
     def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
         """The metrics that the values name. Raises ValueError when one is written wrongly."""
-        return tuple(value.metric for value in _values(values))
+        return tuple(value.metric for value in named_in(values))
 
     def hear(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
         """The values in what the command said. Raises ValueError where one is not there."""
-        return {value.metric.name: extract(value, stdout, stderr) for value in _values(values)}
+        return {value.metric.name: extract(value, stdout, stderr) for value in named_in(values)}
 
     def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
         """Unknown before it runs."""
@@ -95,19 +103,10 @@ class Command:
         return whole_pages(size, treatment.target.size) if treatment.target.kind == "hugetlb" else 0
 
 
-def _values(values: Mapping[str, ParameterValue]) -> list[Value]:
-    given = values.get("values", ())
-    assert isinstance(given, tuple)
-    found: list[Value] = []
-    for text in given:
-        try:
-            value = parse(text)
-        except ValueError as error:
-            raise ValueError(f"{text!r}: {error}") from None
-        if value.metric.name in {other.metric.name for other in found}:
-            raise ValueError(f"{text!r}: there is a value {value.metric.name} already")
-        found.append(value)
-    return found
+def _prepare(values: Mapping[str, ParameterValue]) -> tuple[str, ...]:
+    prepare = values.get("prepare", ())
+    assert isinstance(prepare, tuple)
+    return prepare
 
 
 WORKLOAD = Command()

@@ -144,6 +144,7 @@ class MysqlReadOnly(StagedWorkload):
             ),
             timed=timed,
             window=window,
+            enough=None if window is None else _sysbench_log.enough(),
             after=(_mariadb.status(installation, places, "ended"),),
         )
 

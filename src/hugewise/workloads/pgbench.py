@@ -4,8 +4,11 @@ The database is made once with pgbench's own tables, and the same bytes are laid
 first transaction touches all of shared_buffers that the database fills, in that client's own backend: page tables are
 a process's own, so that a warm-up over another connection would leave the faults to the measured part.
 
-Sources: PostgreSQL documentation, pgbench, pageinspect, pg_buffercache and pg_prewarm; the scripts are pgbench's own
-(`tpcb-like`, `select-only`).
+What writes makes its data grow, and a faster arm more so. With `transactions` every attempt does as many, however long
+that takes: the data of all arms grow alike, and nothing that comes by the server's own clock (checkpoints, vacuum)
+falls into one of them by chance.
+
+Sources: PostgreSQL documentation, pgbench, pg_prewarm, and "WAL Configuration"; the scripts: see `_pgbench_script`.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ from collections.abc import Iterable
 
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Window, Write, counted
+from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Window
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.reading import figure, whole
-from hugewise.workloads import _outputs, _postgres
+from hugewise.workloads import _outputs, _pgbench_script, _postgres
 from hugewise.workloads._parameters import Values, integer, number
+from hugewise.workloads._pgbench_script import EXTENSIONS, MODES
 from hugewise.workloads._staged import StagedWorkload
 from hugewise.workloads._transaction_log import QUANTILES, UNTIMED, MeasuredPart, measured
 
@@ -39,43 +43,21 @@ _BYTES_PER_CLIENT = 16 << 20
 _WARMING = 2 * 0.31 / 627e6
 _SETTLING = 3.0
 
-# The clients stay attached after the measured part, while pages are proven. Measured: 0.027 s for the page tables of a
-# GiB of base pages, of every process; twice that. The proof comes first, so that more than a minute is not needed.
+# The clients stay attached after the measured part, while pages are proven, and then end. Measured: 0.027 s for the
+# page tables of a GiB of base pages, of every process; twice that. The proof comes first, so that more than a minute is
+# not needed.
 _LOOKING = 2 * 0.027 / 2**30
 _LEAST_TAIL, _LONGEST_TAIL = 2.0, 60.0
 
+# Of a share of work: no time ends it but the attempt's own. A page is written whole when it is first changed after a
+# checkpoint, of which a transaction changes five at the most; the room is for twice as much.
+_DAY = 86_400
+_WAL_PER_TRANSACTION = 2 * 5 * 8192
+_WAL_SEEN = 2048
 
-_EXTENSIONS = ("pg_prewarm", "pg_buffercache", "pageinspect")
 _TABLES = ("pgbench_accounts", "pgbench_accounts_pkey", "pgbench_tellers", "pgbench_branches")
 
-# get_raw_page copies the whole page: both 4 KiB halves are touched, and no buffer is replaced. A scan would go round in
-# a ring of 32 buffers where the database is larger than shared_buffers.
-_WARM = """\
-\\if :warmed = 0
-SELECT sum(length(get_raw_page(c.oid::regclass::text, 'main', b.relblocknumber))) FROM pg_buffercache b JOIN pg_class c ON pg_relation_filenode(c.oid) = b.relfilenode WHERE c.relname LIKE 'pgbench%' AND b.relforknumber = 0;
-\\set warmed 1
-\\else
-"""  # noqa: E501 (a statement is one line of a script)
-_SCRIPTS = {
-    "tpcb": """\
-\\set aid random(1, 100000 * :scale)
-\\set bid random(1, 1 * :scale)
-\\set tid random(1, 10 * :scale)
-\\set delta random(-5000, 5000)
-BEGIN;
-UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
-SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
-UPDATE pgbench_tellers SET tbalance = tbalance + :delta WHERE tid = :tid;
-UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = :bid;
-INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (:tid, :bid, :aid, :delta, CURRENT_TIMESTAMP);
-END;
-""",
-    "select-only": """\
-\\set aid random(1, 100000 * :scale)
-SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
-""",
-}
-
+_CHECKPOINT = re.compile(r"LOG: +checkpoint starting:")
 _LOG = re.compile(r"transactions\.\d+(\.\d+)?")
 _CONNECTED = re.compile(r"^initial connection time = ([\d.]+) ms$", re.MULTILINE)
 _FAILED = re.compile(r"^number of failed transactions: (\d+)", re.MULTILINE)
@@ -88,6 +70,15 @@ def _scale(values: Values) -> int:
         return given
     wanted = number(values, "database_share") * integer(values, "shared_buffers")
     return max(1, round((wanted - _BYTES_OF_EMPTY) / _BYTES_PER_SCALE))
+
+
+def _clients(values: Values) -> int:
+    return integer(values, "clients")
+
+
+def _share(values: Values) -> int:
+    """Transactions that each client does, where work is given and no time; else 0."""
+    return math.ceil(integer(values, "transactions") / max(1, _clients(values)))
 
 
 def database_bytes(values: Values) -> int:
@@ -119,8 +110,8 @@ class Pgbench(StagedWorkload):
     name = "pgbench"
     description = "PostgreSQL under pgbench: TPC-B (read and write) or look-ups alone"
     clients = True
-    choices = (("mode", _SCRIPTS), ("protocol", ("simple", "extended", "prepared")))
-    least = (("clients", 1), ("scale", 0), ("seed", 0), ("duration", 1), ("lead", 0))
+    choices = (("mode", MODES), ("protocol", ("simple", "extended", "prepared")))
+    least = (("clients", 1), ("scale", 0), ("seed", 0), ("duration", 1), ("lead", 0), ("transactions", 0))
     positive = ("database_share",)
     parameters = (
         Parameter("mode", "text", "tpcb", "tpcb (read and write) or select-only"),
@@ -129,6 +120,12 @@ class Pgbench(StagedWorkload):
         Parameter("shared_buffers", "size", "1536m", "the server's buffers, which the policy is about"),
         Parameter("clients", "integer", 4, "connections, each with a backend of its own"),
         Parameter("duration", "duration", "10s", "length of the measured part"),
+        Parameter(
+            "transactions",
+            "integer",
+            0,
+            "so many over all clients, in place of `duration`: data that are written grow alike; 0: for `duration`",
+        ),
         Parameter("lead", "duration", 0, "time before it, in which clients warm up; 0: by their number and the size"),
         Parameter("protocol", "text", "simple", "how pgbench sends queries: simple, extended or prepared"),
         Parameter("settings", "text", "", "settings of the server beside the published ones: 'NAME=VALUE ...'"),
@@ -157,16 +154,17 @@ class Pgbench(StagedWorkload):
         return None
 
     def turns_refused(self, values: Values) -> str | None:
-        """The store must not change, as an arm that is faster would have changed it more."""
-        if values["mode"] == "tpcb":
+        """An arm that is faster must not have changed its data more."""
+        if values["mode"] == "tpcb" and not integer(values, "transactions"):
             return (
-                "in mode = 'tpcb' the data grow with every transaction, and checkpoints come by the server's own clock"
+                "in mode = 'tpcb' the data grow with every transaction, more so under the faster arm: give all arms the"
+                " same work (transactions = N, in place of a duration)"
             )
         return None
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """A server, pgbench, and the extensions that load, list and read buffers."""
-        return _postgres.missing(str(values["postgres"]), ("pgbench",), _EXTENSIONS)
+        return _postgres.missing(str(values["postgres"]), ("pgbench",), EXTENSIONS)
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The buffers with what the server keeps of them (6% seen), and every backend's own."""
@@ -177,8 +175,10 @@ class Pgbench(StagedWorkload):
         return _postgres.segment(str(values["postgres"]), self._settings(values), treatment.target.size)
 
     def _settings(self, values: Values) -> dict[str, str]:
-        connections, given = integer(values, "clients"), str(values["settings"])
-        return _postgres.settings(integer(values, "shared_buffers"), connections, given)
+        buffers, given = integer(values, "shared_buffers"), str(values["settings"])
+        work = _share(values) * _clients(values)
+        calm = _postgres.calm(work * _WAL_PER_TRANSACTION, buffers) if work else {}
+        return _postgres.settings(buffers, _clients(values), given, calm)
 
     def configuration(self, treatment: Treatment, values: Values) -> Configuration:
         """The server's own settings."""
@@ -199,7 +199,7 @@ class Pgbench(StagedWorkload):
             yield _postgres.run(
                 installation, places, "pgbench", "-i", "-q", "-I", "dtgvp", "-s", str(scale), _DATABASE, timeout=86400
             )
-            statements = [f"CREATE EXTENSION {name}" for name in _EXTENSIONS]
+            statements = [f"CREATE EXTENSION {name}" for name in EXTENSIONS]
             yield _postgres.psql(
                 installation,
                 places,
@@ -211,14 +211,15 @@ class Pgbench(StagedWorkload):
 
         key: dict[str, str | int | float | bool] = {"scale": scale, "postgres": installation.version, "made": 1}
         # The WAL of making them stays behind, up to its own limit.
-        return Data(name="pgbench", key=key, recipe=recipe, bytes=database_bytes(values) + (128 << 20))
+        grows = _share(values) * _clients(values) * _WAL_SEEN if values["mode"] == "tpcb" else 0
+        return Data(name="pgbench", key=key, recipe=recipe, bytes=database_bytes(values) + (128 << 20) + grows)
 
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
         """The server under the treatment; pgbench beside it until the pages are proven."""
         installation = _postgres.installed(str(values["postgres"]))
         mode, duration = str(values["mode"]), number(values, "duration")
         before = lead(values, len(places.sut))
-        clients = integer(values, "clients")
+        clients, share = _clients(values), _share(values)
         chosen = {**self._settings(values), **_postgres.paging(treatment)}
         threads = min(clients, len(places.client) or 1)
         argv = _postgres.client(
@@ -228,12 +229,11 @@ class Pgbench(StagedWorkload):
             "--no-vacuum",
             f"--client={clients}",
             f"--jobs={threads}",
-            f"--time={math.ceil(before + duration + _tail(values) + places.idle)}",
+            f"--time={_DAY if share else math.ceil(before + duration + _tail(values) + places.idle)}",
             f"--protocol={values['protocol']}",
             f"--scale={_scale(values)}",
             f"--random-seed={values['seed']}",
-            "--define=warmed=0",
-            f"--file={places.data}/{mode}.sql",
+            *_pgbench_script.variables(mode, share, places),
             "--log",
             f"--log-prefix={places.run}/transactions",
             _DATABASE,
@@ -241,14 +241,15 @@ class Pgbench(StagedWorkload):
         facts = "SELECT pg_database_size(current_database()), pg_current_wal_insert_lsn() - '0/0'"
         prewarm = [f"SELECT pg_prewarm('{name}')" for name in _TABLES]
         return Scene(
-            before=(Write(f"{mode}.sql", f"{_WARM}{_SCRIPTS[mode]}\\endif\n"),),
+            before=(_pgbench_script.script(mode, share, places),),
             servers=(_postgres.server(installation, places, chosen),),
             warm=(
                 _postgres.psql(installation, places, "prewarm", *prewarm, database=_DATABASE, timeout=3600),
                 _postgres.psql(installation, places, "begun", facts, database=_DATABASE),
             ),
             timed=Launch(argv=argv, proof="live"),
-            window=Window(before, duration),
+            window=Window(before, 0.0 if share else duration, _pgbench_script.quota(share, clients)),
+            enough="ALRM",  # by which pgbench tells itself that its time is over
             after=(_postgres.psql(installation, places, "ended", facts, database=_DATABASE),),
         )
 
@@ -258,13 +259,12 @@ class Pgbench(StagedWorkload):
         connected, failed, threads = _CONNECTED.search(said), _FAILED.search(said), _THREADS.search(said)
         if connected is None or failed is None or threads is None:
             raise ValueError(f"pgbench's summary is not as expected: {said[-300:]!r}")
-        seen = measured(outputs.files(_LOG), outputs.begin, outputs.end, outputs.parts)
-        length = counted(outputs.parts)
+        seen = measured(outputs.files(_LOG), outputs.begin, outputs.end, outputs.parts, _share(values))
         size, begun = _bare(outputs.stdout("begun"))
-        _, ended = _bare(outputs.stdout("ended"))
+        grown, ended = _bare(outputs.stdout("ended"))
         metrics: dict[str, float | None] = {
-            "tps": seen.transactions / length,
-            "tps_connecting": seen.transactions / (length + figure(connected[1], "the connection time") / 1e3),
+            "tps": seen.transactions / seen.seconds,
+            "tps_connecting": seen.transactions / (seen.seconds + figure(connected[1], "the connection time") / 1e3),
             "server_cpu_us": _outputs.cpu_us(outputs, seen.between),
             "wal_bytes": (ended - begun) / max(1, seen.regular),
         }
@@ -278,7 +278,18 @@ class Pgbench(StagedWorkload):
         problem = f"{wrong} transactions failed" if wrong else None
         if seen.clients != asked:
             problem = f"{seen.clients} of {asked} clients made any transaction"
+        grows: dict[str, int] = {}
+        if values["mode"] == "tpcb":
+            began = len(_CHECKPOINT.findall(outputs.stderr("postgres")))
+            grows = {
+                "transactions_made": seen.regular,
+                "database_grew_bytes": grown - size,
+                "wal_grew_bytes": ended - begun,
+                "checkpoints": began,
+            }
         marks = tuple(_marks(outputs, seen, whole(threads[1], "the threads", low=1)))
+        if _share(values) and grows.get("checkpoints"):
+            marks += (f"{grows['checkpoints']} checkpoints began while the server ran: raise max_wal_size (settings)",)
         return Reading(
             metrics=metrics,
             absent=absent,
@@ -288,6 +299,7 @@ class Pgbench(StagedWorkload):
                 "scale": _scale(values),
                 "transactions": seen.transactions,
                 "warmed_up_before_s": round(seen.warmed_s, 3),
+                **grows,
             },
             problem=problem,
             marks=marks,

@@ -4,6 +4,9 @@ The warehouses are loaded once and the same bytes are laid out for every attempt
 go-tpc takes its random numbers from the clock, so that data made anew differ in their content (not in size), and no two
 runs ask for the same orders; sysbench-tpcc has a seed.
 
+What it writes makes the data grow, and a faster arm more so. With `transactions` go-tpc does as many in every attempt,
+however long that takes; it leaves then, which only MariaDB's pages outlive.
+
 MariaDB is one process, whose pages are all touched before the clients come. PostgreSQL's clients have a process each,
 with page tables of its own, and the client has no hook for a warm-up of each: what they touch for the first time after
 `lead` are faults in the measured part, which are counted and shown.
@@ -15,22 +18,19 @@ default, so that rates are no TPC results); the sources of go-tpc 1.0.12 and of 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 
-from hugewise.machine import programs
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Server, Step, Window
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
-from hugewise.workloads import _mariadb, _outputs, _postgres, _program, _tpcc_output
+from hugewise.workloads import _mariadb, _outputs, _postgres, _tpcc_client, _tpcc_output
 from hugewise.workloads._parameters import Values, integer, number
 from hugewise.workloads._staged import StagedWorkload
+from hugewise.workloads._tpcc_client import DATABASE, USER
 
-__all__ = ["WORKLOAD", "go_tpc"]
+__all__ = ["WORKLOAD"]
 
-_DATABASE = _USER = "tpcc"
 _GO_TPC = "1.0.12"
 _TABLES = ("warehouse", "district", "customer", "history", "new_order", "orders", "order_line", "item", "stock")
 _SYSBENCH_NAMES = {"new_order": "new_orders"}
@@ -42,6 +42,7 @@ _BYTES_OF_EMPTY = 100_000_000
 _LOG = 512 << 20
 _BYTES_BESIDE = 128 << 20
 
+_WARM_UP = 0.1  # of the work
 _SATURATED = "the client was saturated: it used all of its CPU time"
 _TAIL = 4  # seconds for which the clients stay after the measured part, while pages are proven
 _MANY_ERRORS = 0.05  # sysbench-tpcc counts the 1% of new orders that are to be rolled back, and deadlocks
@@ -55,7 +56,7 @@ class Tpcc(StagedWorkload):
     ports = 1
     clients = True
     choices = (("server", ("postgres", "mariadb")),)
-    least = (("warehouses", 1), ("connections", 1), ("duration", 1), ("lead", 1), ("seed", 1))
+    least = (("warehouses", 1), ("connections", 1), ("duration", 1), ("lead", 1), ("seed", 1), ("transactions", 0))
     parameters = (
         Parameter("server", "text", "postgres", "postgres or mariadb"),
         Parameter("warehouses", "integer", 12, "of about 105 MiB each"),
@@ -63,6 +64,13 @@ class Tpcc(StagedWorkload):
         Parameter("connections", "integer", 4, "clients, each without thinking time"),
         Parameter("duration", "duration", "15s", "length of the measured part"),
         Parameter("lead", "duration", "10s", "time before it, in which the clients run and warm up"),
+        Parameter(
+            "transactions",
+            "integer",
+            0,
+            "so many over all connections, after a tenth as many to warm up, in place of `duration` and `lead` (by"
+            " go-tpc, on MariaDB): data that are written grow alike; 0: for `duration`",
+        ),
         Parameter("sysbench_tpcc", "text", "", "the folder of sysbench-tpcc (tpcc.lua), to use instead of go-tpc"),
         Parameter("seed", "integer", 1, "of sysbench-tpcc; go-tpc has none"),
         Parameter("keep_thp", "flag", False, "keep MariaDB from switching THP off for itself, as it does by default"),
@@ -85,6 +93,8 @@ class Tpcc(StagedWorkload):
         """Values that cannot be, and what the chosen server cannot take."""
         if (reason := super().refuses(treatment, values)) is not None:
             return reason
+        if values["transactions"] and (why := self._uncounted(values)) is not None:
+            return why
         if values["server"] == "mariadb":
             if values["settings"]:
                 return "settings are PostgreSQL's: MariaDB takes none"
@@ -97,11 +107,33 @@ class Tpcc(StagedWorkload):
             return f"settings: {error}"
         return None
 
+    def turns_refused(self, values: Values) -> str | None:
+        """An arm that is faster must not have changed its data more."""
+        if (why := self._uncounted(values)) is not None:
+            return why
+        if not values["transactions"]:
+            return (
+                "the data grow with every transaction, more so under the faster arm: give all arms the same work"
+                " (transactions = N, in place of a duration)"
+            )
+        return None
+
+    def _uncounted(self, values: Values) -> str | None:
+        """Why no number of transactions can be given."""
+        if values["sysbench_tpcc"]:
+            return "a number of transactions is given to go-tpc alone, not to sysbench-tpcc"
+        if values["server"] != "mariadb":
+            return (
+                "go-tpc leaves when it has made its transactions, and PostgreSQL's backends with it, in which alone its"
+                ' pages can be proven (server = "mariadb")'
+            )
+        return None
+
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The server, and the client."""
         folder = str(values["folder"])
         server = _mariadb.missing(folder) if values["server"] == "mariadb" else _postgres.missing(folder, (), _PREWARM)
-        return (*server, *_client_missing(values))
+        return (*server, *_tpcc_client.missing(values))
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The part of the buffers that the warehouses fill with what a run adds (all of a pool), and the rest."""
@@ -142,6 +174,8 @@ class Tpcc(StagedWorkload):
 
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
         """The server under the treatment, its tables read, and the client until the pages are proven."""
+        if values["transactions"]:
+            return _given(treatment, values, places)
         lead, length = _seconds(values)
         serve = _serve_mariadb if values["server"] == "mariadb" else _serve_postgres
         server, warm = serve(treatment, values, places)
@@ -149,7 +183,7 @@ class Tpcc(StagedWorkload):
             servers=(server,),
             warm=(*warm, Step(name="cpus", argv=("nproc",))),
             timed=Launch(
-                argv=_client(values, places, "run", lead + length + _TAIL),
+                argv=_tpcc_client.command(values, places, "run", lead + length + _TAIL),
                 proof="live",
                 cwd=str(values["sysbench_tpcc"]) or None,
             ),
@@ -157,10 +191,15 @@ class Tpcc(StagedWorkload):
         )
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
-        """Rates of the measured part from the client's report of every second."""
+        """Rates of the measured part from the client's report of every second; of a given work, of all its run."""
         lead, length = _seconds(values)
-        parse = _tpcc_output.sysbench if values["sysbench_tpcc"] else _tpcc_output.go_tpc
-        seen = parse(outputs.stdout(), lead, length)
+        work = _work(values)
+        if work:
+            seen = _tpcc_output.go_tpc_whole(outputs.stdout(), _outputs.thawed(outputs))
+        elif values["sysbench_tpcc"]:
+            seen = _tpcc_output.sysbench(outputs.stdout(), lead, length)
+        else:
+            seen = _tpcc_output.go_tpc(outputs.stdout(), lead, length)
         metrics: dict[str, float | None] = dict.fromkeys(metric.name for metric in self.metrics)
         metrics |= {
             "tpm_total": seen.transactions * 60 / seen.seconds,
@@ -174,9 +213,17 @@ class Tpcc(StagedWorkload):
         else:
             metrics["tpmc"] = seen.new_orders * 60 / seen.seconds
             absent.pop("tpmc", None)
+        if _outputs.in_turns(outputs):
+            timed = [name for name in metrics if name.startswith("latency_")]
+            metrics |= dict.fromkeys(timed)
+            absent |= dict.fromkeys(timed, "the client's clock goes on while it is frozen")
         if metrics["server_cpu_us"] is None:
             absent["server_cpu_us"] = "the server's CPU time was not counted"
-        problem = None
+        problem, grown = None, {}
+        if work:
+            grown = _grown(outputs)
+            if seen.transactions + seen.errors < work:
+                problem = f"{seen.transactions} transactions were made of {work}"
         if not seen.transactions or seen.new_orders == 0:
             problem = f"no new order was made{f': {seen.error}' if seen.error else ''}"
         marks = []
@@ -188,11 +235,41 @@ class Tpcc(StagedWorkload):
             metrics=metrics,
             absent=absent,
             series=seen.series,
-            facts={"transactions": seen.transactions, "failed": seen.errors, "server": str(values["server"])},
+            facts={"transactions": seen.transactions, "failed": seen.errors, "server": str(values["server"]), **grown},
             problem=problem,
             marks=tuple(marks),
             of_time=(_SATURATED,),
         )
+
+
+def _work(values: Values, part: float = 1) -> int:
+    """Transactions of all connections, of which each has as many, where work is given and no time; else 0."""
+    connections = integer(values, "connections")
+    return math.ceil(integer(values, "transactions") * part / max(1, connections)) * connections
+
+
+def _given(treatment: Treatment, values: Values, places: Places) -> Scene:
+    """The client does a tenth of its work to warm up, then all of it, and leaves."""
+    installation = _mariadb.installed(str(values["folder"]))
+    server, warm = _serve_mariadb(treatment, values, places)
+    before, work = _work(values, _WARM_UP), _work(values)
+    return Scene(
+        servers=(server,),
+        warm=(
+            *warm,
+            Step(name="warm-up", argv=_tpcc_client.command(values, places, "run", count=before), timeout=3600.0),
+            Step(name="cpus", argv=("nproc",)),
+            _mariadb.size(installation, places, "begun"),
+        ),
+        timed=Launch(argv=_tpcc_client.command(values, places, "run", count=work), proof="live"),
+        after=(_mariadb.size(installation, places, "ended"),),
+    )
+
+
+def _grown(outputs: Outputs) -> dict[str, str | int | float]:
+    """What the work has added to."""
+    (tables, log), (larger, longer) = (_mariadb.sizes(outputs.stdout(name)) for name in ("begun", "ended"))
+    return {"database_bytes": tables, "database_grew_bytes": larger - tables, "redo_grew_bytes": longer - log}
 
 
 def _seconds(values: Values) -> tuple[int, int]:
@@ -200,64 +277,8 @@ def _seconds(values: Values) -> tuple[int, int]:
     return math.ceil(number(values, "lead")), math.ceil(number(values, "duration"))
 
 
-# -- the clients
-
-
-def go_tpc() -> str | None:
-    """The path of go-tpc: beside this Python, where `make go-tpc` builds it, or on PATH."""
-    beside = str(Path(sys.executable).parent / "go-tpc")
-    return beside if programs.executable(beside) else programs.which("go-tpc")
-
-
-def _client_missing(values: Values) -> Iterable[Missing]:
-    if folder := str(values["sysbench_tpcc"]):
-        if not Path(folder).is_absolute():
-            yield Missing(f"sysbench_tpcc = {folder!r} must be an absolute path")
-        elif not (Path(folder) / "tpcc.lua").is_file():
-            yield Missing(f"sysbench_tpcc = {folder!r} has no tpcc.lua")
-        yield from _program.not_on_path([("sysbench", "sysbench")])
-    elif go_tpc() is None:
-        yield Missing("go-tpc: not beside hugewise and not on PATH; build it with `make go-tpc` (needs go)")
-
-
-def _client(values: Values, places: Places, command: str, seconds: int = 0) -> tuple[str, ...]:
-    maria = values["server"] == "mariadb"
-    if values["sysbench_tpcc"]:
-        where: tuple[str, ...] = (
-            ("--db-driver=mysql", f"--mysql-socket={_mariadb.socket(places)}", f"--mysql-user={_mariadb.SUPERUSER}")
-            if maria
-            else (
-                *("--db-driver=pgsql", f"--pgsql-host={places.run}", "--pgsql-port=5432", "--pgsql-user=postgres"),
-                # Its default, repeatable read, makes PostgreSQL give up every third transaction.
-                "--trx_level=RC",
-            )
-        )
-        database = f"--{'mysql' if maria else 'pgsql'}-db={_DATABASE}"
-        timed = [] if command == "prepare" else [f"--time={seconds}", "--report-interval=1"]
-        return (
-            *("sysbench", "./tpcc.lua", *where, database, "--tables=1", f"--scale={values['warehouses']}"),
-            *(f"--threads={values['connections']}", f"--rand-seed={values['seed']}", *timed, command),
-        )
-    # The driver for MariaDB cannot be told of a socket. The one for PostgreSQL takes the last of its sorted hosts: a
-    # folder sorts after a dot.
-    where = (
-        ("--driver=mysql", "--host=127.0.0.1", f"--port={places.ports[0]}", f"--user={_USER}", f"--password={_USER}")
-        if maria
-        else ("--driver=postgres", "--host=.", "--port=5432", "--user=postgres", f"--conn-params={_SOCKET}{places.run}")
-    )
-    shown = (f"--time={seconds}s", "--interval=1s", "--output=json", "--ignore-error")
-    return (
-        *(go_tpc() or "go-tpc", "tpcc", command, *where, f"--db={_DATABASE}"),
-        *(f"--warehouses={values['warehouses']}", f"--threads={values['connections']}"),
-        *(("--no-check",) if command == "prepare" else shown),
-    )
-
-
-_SOCKET = "sslmode=disable&host="
-
-
 def _prepare(values: Values, places: Places) -> Step:
-    argv, cwd = _client(values, places, "prepare"), str(values["sysbench_tpcc"]) or None
+    argv, cwd = _tpcc_client.command(values, places, "prepare"), str(values["sysbench_tpcc"]) or None
     return Step(name="prepare", argv=argv, cwd=cwd, timeout=86_400)
 
 
@@ -275,14 +296,14 @@ def _mariadb_recipe(values: Values, places: Places) -> Iterable[Act]:
     yield from _mariadb.install(
         installation,
         places,
-        f"CREATE DATABASE {_DATABASE}",
-        f"CREATE USER {_USER}@127.0.0.1 IDENTIFIED BY '{_USER}'",
-        f"GRANT ALL ON {_DATABASE}.* TO {_USER}@127.0.0.1",
+        f"CREATE DATABASE {DATABASE}",
+        f"CREATE USER {USER}@127.0.0.1 IDENTIFIED BY '{USER}'",
+        f"GRANT ALL ON {DATABASE}.* TO {USER}@127.0.0.1",
     )
     port = None if values["sysbench_tpcc"] else places.ports[0]
     yield _mariadb.server(installation, places, None, integer(values, "buffers"), log=_LOG, port=port)
     yield _prepare(values, places)
-    tables = ", ".join(f"{_DATABASE}.{table}" for table in _names(values))
+    tables = ", ".join(f"{DATABASE}.{table}" for table in _names(values))
     yield _mariadb.sql(installation, places, "analyze", f"ANALYZE TABLE {tables}", timeout=86_400)
 
 
@@ -291,7 +312,7 @@ def _serve_mariadb(treatment: Treatment, values: Values, places: Places) -> tupl
     port = None if values["sysbench_tpcc"] else places.ports[0]
     size, keep = integer(values, "buffers"), values["keep_thp"] is True
     server = _mariadb.server(installation, places, treatment, size, log=_LOG, keep=keep, port=port)
-    return server, (_mariadb.warmed(installation, places, _DATABASE, _names(values)),)
+    return server, (_mariadb.warmed(installation, places, DATABASE, _names(values)),)
 
 
 # -- PostgreSQL
@@ -310,16 +331,16 @@ def _postgres_recipe(values: Values, places: Places) -> Iterable[Act]:
     yield _postgres.initdb(installation, places)
     load = {**_LOAD, "shared_buffers": _settings(values)["shared_buffers"], "synchronous_commit": "off"}
     yield _postgres.server(installation, places, load, keep=True)
-    yield _postgres.psql(installation, places, "create", f"CREATE DATABASE {_DATABASE}")
+    yield _postgres.psql(installation, places, "create", f"CREATE DATABASE {DATABASE}")
     yield _prepare(values, places)
     statements = ("CREATE EXTENSION pg_prewarm", "VACUUM (FREEZE, ANALYZE)", "CHECKPOINT")
-    yield _postgres.psql(installation, places, "rest", *statements, database=_DATABASE, timeout=86_400)
+    yield _postgres.psql(installation, places, "rest", *statements, database=DATABASE, timeout=86_400)
 
 
 def _serve_postgres(treatment: Treatment, values: Values, places: Places) -> tuple[Server, tuple[Step, ...]]:
     installation = _postgres.installed(str(values["folder"]))
     chosen = {**_settings(values), **_postgres.paging(treatment)}
-    warm = _postgres.psql(installation, places, "prewarm", _EVERY, database=_DATABASE, timeout=86_400)
+    warm = _postgres.psql(installation, places, "prewarm", _EVERY, database=DATABASE, timeout=86_400)
     return _postgres.server(installation, places, chosen), (warm,)
 
 

@@ -80,7 +80,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
         for one in unit.invented:
             yield Hit(f"{unit.name}: {one.key}={one.value} ({one.where})", unit.name)
     for path, one in facts.tmpfiles.items():
-        if path.startswith("/sys/fs/cgroup/") and "/hugetlb." not in path:
+        if path.startswith("/sys/fs/cgroup/") and not path.rpartition("/")[2].startswith("hugetlb."):
             yield Hit(f"{path} ({one.where})")
 
 

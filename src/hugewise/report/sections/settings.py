@@ -1,13 +1,16 @@
-"""What to set: the commands of the policies that beat their baseline, once for all cells that share them."""
+"""What to set: the commands of the policies that beat their baseline, once for all cells that share them, the best of
+each cell first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
-from hugewise.report.document import Commands, Line, Section
-from hugewise.report.sentences import strength, winners
+from hugewise.model.results import ArmSummary, CellResult, Results
+from hugewise.report.cell_answers import ranked
+from hugewise.report.document import Block, Commands, Folded, Line, Section
+from hugewise.report.sentences import arm_of
 
 __all__ = ["brief", "settings"]
 
@@ -15,8 +18,18 @@ _FEW = 3  # lines of a file that has the same effect as one above it
 
 
 def settings(results: Results) -> Iterator[Section]:
-    """For each arm that beat its baseline what to type, now and at boot."""
-    blocks = tuple(_joined(_commands(cell, arm) for cell, _, arm in winners(results)))
+    """For each arm that beat its baseline what to type, now and at boot: the best of each cell, then the others."""
+    best: list[Commands] = []
+    others: list[Commands] = []
+    for cell in results.cells:
+        for place, arm in enumerate(_winners(cell)):
+            (others if place else best).append(_commands(cell, arm))
+    first = tuple(_joined(best))
+    told = {replace(one, place="") for one in first}
+    rest = tuple(one for one in _joined(others) if replace(one, place="") not in told)
+    blocks: tuple[Block, ...] = first
+    if rest:
+        blocks += (Folded("Others that were better than their baseline", rest, long=True),)
     nothing = "No policy was better than its baseline"
     said = Line(f"{nothing}, so there is nothing to set.")
     yield Section("Settings to use", blocks or (said,), key="settings", only="html")
@@ -25,14 +38,19 @@ def settings(results: Results) -> Iterator[Section]:
 
 def brief(results: Results) -> Iterator[Section]:
     """For a terminal: what to type now for the best policy of each cell."""
-    best: dict[str, tuple[Comparison, Commands]] = {}
-    for cell, comparison, arm in winners(results):
-        known = best.get(cell.cell)
-        if known is None or strength(comparison) > strength(known[0]):
+    found: list[Commands] = []
+    for cell in results.cells:
+        for arm in _winners(cell)[:1]:
             told = arm.deployment.commands() if arm.deployment else ()
-            best[cell.cell] = comparison, Commands(arm.arm, cell.cell, "", steps=(("now", told),) if told else ())
-    if blocks := tuple(_joined(one for _, one in best.values() if one.steps)):
+            found.append(Commands(arm.arm, cell.cell, "", steps=(("now", told),) if told else ()))
+    if blocks := tuple(_joined(one for one in found if one.steps)):
         yield Section("To set the best policy of a cell now (at boot: see the report)", blocks)
+
+
+def _winners(cell: CellResult) -> list[ArmSummary]:
+    """The arms that beat the baseline, the best first."""
+    better = [arm_of(cell, one.arm) for one in ranked(cell) if one.verdict == "better"]
+    return [arm for arm in better if arm is not None]
 
 
 def _commands(cell: CellResult, arm: ArmSummary) -> Commands:

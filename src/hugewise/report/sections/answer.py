@@ -1,13 +1,15 @@
-"""The verdicts, first in every report: a sentence per comparison, how they are read, and all effects in one figure."""
+"""The answer, first in every report: what to set for which cells, and a panel for each, its best setting first."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from hugewise.model.answer import AnswerState, CellAnswer
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.report import document as doc
 from hugewise.report import numbers
+from hugewise.report.cell_answers import answers, joined, not_compared, price, ranked, selection
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
 from hugewise.report.sections import within
@@ -25,7 +27,16 @@ from hugewise.report.sentences import (
     sentence,
 )
 
-__all__ = ["brief", "brief_legend", "tally", "verdicts"]
+__all__ = ["answer", "brief", "brief_legend", "in_short", "tally"]
+
+# How an answer is marked: never by its colour alone.
+_MARKS: dict[AnswerState, str] = {
+    "set": "better",
+    "weigh": "better",
+    "leave": "equivalent",
+    "undecided": "undecided",
+    "none": "none",
+}
 
 
 def tally(results: Results) -> tuple[tuple[str, int], ...]:
@@ -34,31 +45,60 @@ def tally(results: Results) -> tuple[tuple[str, int], ...]:
     return tuple((verdict, counts[verdict]) for verdict in SYMBOLS if verdict in counts)
 
 
-def verdicts(results: Results) -> doc.Section:
-    """A card for each cell, what its verdicts do and do not say, and every effect of the run."""
+def in_short(several: Sequence[CellAnswer]) -> Iterator[doc.Headline]:
+    """What to set, once for all cells that it holds for, each with its effect and price."""
+    for same in joined(several):
+        mark = _MARKS[same.state]
+        if len(several) == 1:
+            (only,) = same.answers
+            yield doc.Headline(mark, only.text, tuple(filter(None, (_capital(price(only)),))))
+        else:
+            many = len(same.answers)
+            what = f"{same.heading} ({many} cell{'' if many == 1 else 's'})"
+            yield doc.Headline(mark, what, tuple(f"{one.cell}: {_of_cell(one)}" for one in same.answers))
+
+
+def _of_cell(one: CellAnswer) -> str:
+    """Of a cell, below what to set: the effect and the price; why there is nothing to set."""
+    return f"{'; '.join(filter(None, (one.found, price(one))))}."
+
+
+def _capital(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def answer(results: Results) -> doc.Section:
+    """What to set, a panel for each cell, what its verdicts do and do not say, and every effect of the run."""
+    found = answers(results)
     nothing = doc.Verdicts((doc.Verdict("none", "Nothing was compared in this cell."),))
-    blocks: list[doc.Block] = [
+    blocks: list[doc.Block] = [*in_short(found), *doc.some(_selection(results))]
+    blocks += [
         doc.Bundle(
             "card",
             (
                 doc.Heading(f"{number}. {cell.cell}", link=f"cell-{number}"),
                 doc.Line(metric_line(cell.metric), quiet=True),
+                *(() if len(found) == 1 else (doc.Headline(_MARKS[of.state], of.text),)),
                 _verdicts(results, cell) if cell.comparisons else doc.Only("html", (nothing,)),
-                *map(doc.Note, within.remarks(cell)),
+                *_notes(of, cell),
             ),
         )
-        for number, cell in enumerate(results.cells, 1)
+        for number, (of, cell) in enumerate(zip(found, results.cells, strict=True), 1)
     ]
     if not results.cells:
         blocks.append(doc.Only("html", (doc.Line("No cell was measured."),)))
     if lines := legend(results):
         blocks.append(doc.Bundle("legend", (doc.Heading(LEGEND_TITLE), doc.Points(lines))))
-    return doc.Section("Verdicts", (*blocks, *doc.some(_overview(results), programs_table(results))), key="verdicts")
+    shown = (*blocks, *doc.some(_overview(results), programs_table(results)))
+    return doc.Section("The answer", shown, key="answer", nav="Answer")
 
 
 def brief(results: Results) -> Iterator[doc.Section]:
-    """For a terminal: a section for each cell, with a table of its arms."""
-    for number, cell in enumerate(results.cells, 1):
+    """For a terminal: the answer, and a section for each cell, with a table of its arms."""
+    found = answers(results)
+    if found:
+        yield doc.Section("The answer", (*in_short(found), *doc.some(_selection(results))))
+    for number, (of, cell) in enumerate(zip(found, results.cells, strict=True), 1):
         line = f"{cell.metric.name} in {unit_of(cell).unit}, {better_direction(cell.metric)}"
         others = [
             doc.Verdict(one.verdict, f"{one.estimand}: {sentence(one, cell.metric, results.margin)}")
@@ -68,7 +108,7 @@ def brief(results: Results) -> Iterator[doc.Section]:
             doc.Line(f"{line}; change against {cell.baseline}"),
             _arms_table(cell),
             doc.Verdicts((*_verdicts(results, cell).verdicts, *others)),
-            *map(doc.Note, within.remarks(cell)),
+            *_notes(of, cell),
         )
         yield doc.Section(f"{number}. {cell.cell}", told)
 
@@ -77,6 +117,16 @@ def brief_legend(results: Results) -> Iterator[doc.Section]:
     """How the verdicts are read, where there are some."""
     if lines := legend(results):
         yield doc.Section(LEGEND_TITLE, tuple(doc.Line(line, quiet=True) for line in lines))
+
+
+def _selection(results: Results) -> doc.Line | None:
+    told = selection(results) if any(one.state in ("set", "weigh") for one in answers(results)) else ""
+    return doc.Line(told, quiet=True) if told else None
+
+
+def _notes(of: CellAnswer, cell: CellResult) -> Iterator[doc.Note]:
+    yield from map(doc.Note, filter(None, (not_compared(of),)))
+    yield from map(doc.Note, within.remarks(cell))
 
 
 def _verdicts(results: Results, cell: CellResult) -> doc.Verdicts:
@@ -89,7 +139,7 @@ def _verdicts(results: Results, cell: CellResult) -> doc.Verdicts:
                 findings=tuple(findings(one)),
                 facts=_memory(arm_of(cell, one.arm), arm_of(cell, one.baseline)),
             )
-            for one in cell.comparisons
+            for one in ranked(cell)
         )
     )
 

@@ -1,0 +1,229 @@
+"""An advice for each cell of a study, one after the other: as for a command, each with a share of the time.
+
+Its record is `results/advice/<when>/study.json`, beside a folder for each cell. The cells that cannot be advised on are
+in it with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import msgspec
+
+from hugewise import reading, workloads
+from hugewise.advise import advise as phases
+from hugewise.advise import question as questions
+from hugewise.advise.advice import Advice, answer
+from hugewise.advise.program import is_own
+from hugewise.advise.question import Question
+from hugewise.errors import UserError
+from hugewise.files import hand_over, made_folder, own, storing, write_whole
+from hugewise.model.results import Results
+from hugewise.plan.cells import Resolved, resolve
+from hugewise.session import progress
+from hugewise.study.study import Study
+from hugewise.visible import printable
+
+__all__ = ["CellAdvice", "StudyAdvice", "advise", "begun", "is_study", "named", "resume", "told"]
+
+FORMAT = 1
+_EACH_S = 600.0  # of each cell, where no time is given
+RECORD = "study.json"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._=+-]+")
+_KEYS = ("user", "cpus", "client_cpus", "storage", "memory")  # of a workload's table, beside its parameters
+
+
+class CellAdvice(msgspec.Struct, kw_only=True):
+    """The advice of a cell: its question, and its folder and advice once it was begun; or `why` there is none."""
+
+    cell: str
+    question: Question | None = None
+    folder: str = ""
+    advice: Advice | None = None
+    why: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to be done."""
+        return bool(self.why) or (self.advice is not None and self.advice.arrived == "finished")
+
+
+class StudyAdvice(msgspec.Struct, kw_only=True):
+    """The advices of a study's cells, as far as they have come. `time`: seconds for all of them; `seconds`: spent."""
+
+    format: int = FORMAT
+    study: str
+    cwd: str = ""
+    time: float
+    seconds: float = 0.0
+    cells: list[CellAdvice]
+
+    @property
+    def arrived(self) -> str:
+        """`finished` where every cell is."""
+        return "finished" if all(one.over for one in self.cells) else "interrupted"
+
+
+def begun(study: Study, *, seconds: float | None, **asked: Any) -> StudyAdvice:
+    """What is asked of each cell of `study`: `asked` as in `Question`. `seconds` are for all of them together (None: 10
+    minutes for each). Raises StudyError, and UserError where no cell can be advised on.
+    """
+    cells = [_cell(one, study, asked) for one in resolve(study, workloads.discover())]
+    askable = [one for one in cells if not one.why]
+    if not askable:
+        whose: dict[str, list[str]] = {}
+        for one in cells:
+            whose.setdefault(one.why, []).append(one.cell)
+        reasons = "; ".join(f"{', '.join(names)}: {why}" for why, names in whose.items())
+        raise UserError(f"no cell of {study.name} can be advised on: {reasons}", hint="compare policies: hugewise run")
+    whole = _EACH_S * len(askable) if seconds is None else seconds
+    for one in askable:
+        assert one.question is not None
+        questions.check(msgspec.structs.replace(one.question, seconds=whole / len(askable)))
+    return StudyAdvice(study=study.name, cwd=str(Path.cwd()), time=whole, cells=cells)
+
+
+def _cell(one: Resolved, study: Study, asked: Mapping[str, Any]) -> CellAdvice:
+    if (why := _refused(one, study)) is not None:
+        return CellAdvice(cell=one.id, why=why)
+    parameters = {name: list(value) if isinstance(value, tuple) else value for name, value in one.values.items()}
+    table: dict[str, Any] = {"name": one.workload.name, "metric": one.metric.name, "parameters": parameters}
+    table |= {key: value for key in _KEYS if (value := getattr(one.used, key)) is not None}
+    table |= {key: list(value) for key, value in table.items() if isinstance(value, tuple)}
+    pool = asked.get("pool") or parameters.get("pool_bytes", 0)
+    return CellAdvice(cell=one.id, question=Question(workload=table, **{**asked, "pool": pool}))
+
+
+def _refused(one: Resolved, study: Study) -> str | None:
+    """Why there is no advice for the cell, or None."""
+    if study.guest is not None:
+        return "it runs in guests, whose memory and kernel are what the study compares"
+    if is_own(one.workload, one.values):
+        return f"{one.workload.name} is a program of hugewise's own, which maps its memory as the policy says"
+    if one.metric.better == "neutral":
+        return f"its metric {one.metric.name} is neither better high nor low"
+    return None
+
+
+def advise(
+    asked: StudyAdvice, results: Path, *, listener: progress.Listener = lambda _: None, anyway: bool = False
+) -> tuple[StudyAdvice, Path]:
+    """Advise on each cell in turn; the record and its folder. Interrupted, it says so by what it has `arrived` at.
+
+    What is left of the time is shared evenly by the cells that are left, so that what one does not need goes to the
+    others. A cell that cannot be measured is told with the reason, and the others go on. Raises HugewiseError.
+    """
+    folder = results / "advice" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(2)}"
+    with storing(f"the advice {folder}"):
+        own(results, f"results = {str(results)!r}")
+    return _conducted(asked, folder, results, listener, anyway=anyway)
+
+
+def is_study(folder: Path) -> bool:
+    """Whether the advice in `folder` is one of a study's cells."""
+    return (folder / RECORD).is_file()
+
+
+def resume(
+    folder: Path, *, listener: progress.Listener = lambda _: None, anyway: bool = False
+) -> tuple[StudyAdvice, Path]:
+    """Go on with an advice of a study that was interrupted. Raises UserError, HugewiseError."""
+    folder = folder.absolute()
+    try:
+        own(folder, f"the advice {folder}")
+        found = reading.stored(folder / RECORD, StudyAdvice)
+    except (OSError, reading.UnreadableError) as error:
+        raise UserError(f"{folder}: no advice: {error}", hint="name the folder that `hugewise advise` told") from None
+    if found.format != FORMAT:
+        raise UserError(f"{folder}: an advice of the format {found.format}", hint="ask for a new advice")
+    if found.cwd and found.cwd != str(Path.cwd()):
+        cure = f"cd {shlex.quote(found.cwd)}; its commands may be others elsewhere"
+        raise UserError(f"{folder}: its commands are run in {found.cwd}", hint=cure)
+    return _conducted(found, folder, folder.parent.parent, listener, anyway=anyway)
+
+
+def _conducted(
+    found: StudyAdvice, folder: Path, results: Path, listener: progress.Listener, *, anyway: bool
+) -> tuple[StudyAdvice, Path]:
+    left = [(number, one) for number, one in enumerate(found.cells, 1) if not one.over]
+    for done, (number, one) in enumerate(left):
+        clock = time.monotonic()
+        listener(progress.Message(f"cell {number} of {len(found.cells)}: {one.cell}"))
+        place = folder / f"{number}-{_UNSAFE.sub('_', one.cell)[:60]}"
+
+        def hearing(event: progress.Event, one: CellAdvice = one, place: Path = place) -> None:
+            if isinstance(event, progress.Started) and not one.folder:  # as soon as there is something to go on with
+                one.folder = str(place)
+                _keep(found, folder)
+            listener(event)
+
+        try:
+            _advised(one, place, results, (found.time - found.seconds) / (len(left) - done), hearing, anyway=anyway)
+        except UserError as error:
+            one.why = error.message if not error.hint else f"{error.message} ({error.hint})"
+            listener(progress.Message(f"{one.cell}: {one.why}"))
+        finally:
+            found.seconds += time.monotonic() - clock
+            if any(each.folder for each in found.cells):
+                _keep(found, folder)
+        if one.advice is not None and one.advice.arrived != "finished":
+            listener(progress.Message(f"interrupted; all of it goes on by: hugewise advise --resume {folder}"))
+            return found, folder
+    if folder.is_dir():
+        with storing(f"the advice {folder}"):
+            hand_over(folder)
+    return found, folder
+
+
+def _advised(
+    one: CellAdvice, place: Path, results: Path, share: float, listener: progress.Listener, *, anyway: bool
+) -> None:
+    """Begin or go on with the advice of a cell. Raises UserError where it cannot be measured."""
+    assert one.question is not None
+    if (place / "advice.json").exists():
+        one.advice, _ = phases.resume(place, results=results, listener=listener, anyway=anyway)
+    else:
+        one.question = msgspec.structs.replace(one.question, seconds=share)
+        one.advice, _ = phases.advise(one.question, results, folder=place, listener=listener, anyway=anyway)
+
+
+def _keep(found: StudyAdvice, folder: Path) -> None:
+    with storing(f"the advice {folder}"):
+        made_folder(folder.parent, theirs=True)
+        made_folder(folder)
+        write_whole(folder / RECORD, msgspec.json.format(msgspec.json.encode(found), indent=1))
+
+
+def told(found: StudyAdvice) -> Iterator[str]:
+    """The answers, each said once for all cells that it holds for; then the cells without one, with the reason."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for one in found.cells:
+        if one.advice is not None:
+            head, _, rest = answer(one.advice).partition(": ")
+            groups.setdefault(head, []).append((one.cell, rest))
+    for head, cells in groups.items():
+        names = ", ".join(cell for cell, _ in cells)
+        reasons = {rest for _, rest in cells}
+        if len(reasons) == 1:
+            (only,) = reasons
+            yield f"{names}: {head}{': ' if only else ''}{only}"
+        else:
+            yield f"{head} ({len(cells)} cells)"
+            yield from (f"  {cell}: {rest}" for cell, rest in cells)
+    for one in found.cells:
+        if one.why:
+            yield f"{one.cell}: no advice: {printable(one.why)}"
+        elif one.advice is None:
+            yield f"{one.cell}: not begun"
+
+
+def named(results: Results, cell: str) -> Results:
+    """The results of an advice's run, whose one cell is called as in the study; an empty name changes nothing."""
+    cells = tuple(msgspec.structs.replace(one, cell=cell or one.cell) for one in results.cells)
+    return msgspec.structs.replace(results, cells=cells)

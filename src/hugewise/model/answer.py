@@ -1,0 +1,58 @@
+"""The answer of a cell: what to set for it, as the report's top, `advise` and `report.json` say it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+__all__ = ["AnswerState", "CellAnswer"]
+
+AnswerState = Literal["set", "weigh", "leave", "undecided", "none"]
+
+
+class CellAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What to set for a cell, by the verdicts of one run. Ratios are arm/baseline, sizes are bytes.
+
+    state     set: `setting` beat the baseline, and of those that did it has the largest effect
+              weigh: so it did, for so much more memory that it is the reader's to weigh
+              leave: nothing was better, and nothing is open: `setting` is the baseline
+              undecided: nothing was better so far, and `open` may be
+              none: no verdict is possible, or nothing was compared
+    text      the same in one sentence, without the cell's name; `found` is what it says of effects, or why
+    ratio, low, high, n, confidence   of the comparison that the answer rests on; null, and n 0, without one
+    ranked    every arm beside the baseline, the best first: better ones by their effect, then equivalent, undecided,
+              worse ones, and those without a verdict
+    beside    arms that beat the baseline too. They were not compared with `setting`; `overlapping` are those whose
+              interval overlaps with its own, so that which of them is the better is open
+    open      arms whose comparison is undecided
+    memory, memory_before   of `setting` and of the baseline at their most, with the pool that is reserved for it, used
+              or not; null where it is not known. pool: its pool alone
+    """
+
+    cell: str
+    state: AnswerState
+    setting: str | None
+    text: str
+    found: str
+    metric: str
+    baseline: str
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    confidence: float | None = None
+    ranked: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    overlapping: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+    memory: int | None = None
+    memory_before: int | None = None
+    pool: int = 0
+
+    @property
+    def growth(self) -> float | None:
+        """How much more memory the setting takes, as a share of the baseline's."""
+        if not self.memory_before or self.memory is None:
+            return None
+        return self.memory / self.memory_before - 1

@@ -1,0 +1,226 @@
+"""What to set for each cell of a run, by its verdicts: the report's top, and `advise --from`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from hugewise.model.answer import AnswerState, CellAnswer
+from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
+from hugewise.report import numbers
+from hugewise.report.numbers import percent
+from hugewise.report.sentences import arm_of, effect_of, strength
+from hugewise.visible import printable
+
+__all__ = ["SameAnswer", "answers", "joined", "not_compared", "price", "ranked", "selection", "separately"]
+
+GROWTH = 0.1
+"""By so much more memory a faster setting is not recommended without asking."""
+POOL = 0.25
+"""The same of one whose memory is in a pool, which is filled for somewhat more than was seen."""
+_ORDER = ("better", "equivalent", "undecided", "worse", "none")
+
+
+def answers(results: Results) -> tuple[CellAnswer, ...]:
+    """The answer of each cell, in the order of the study."""
+    return tuple(_of_cell(results, cell) for cell in results.cells)
+
+
+def ranked(cell: CellResult) -> tuple[Comparison, ...]:
+    """The comparisons of the cell, the best first: better ones by their effect, worse ones by it the other way."""
+
+    def rank(one: Comparison) -> tuple[int, float]:
+        size = strength(one) if one.verdict in ("better", "worse") else 0.0
+        return _ORDER.index(one.verdict), size if one.verdict == "worse" else -size
+
+    return tuple(sorted(cell.comparisons, key=rank))
+
+
+def _of_cell(results: Results, cell: CellResult) -> CellAnswer:
+    order = ranked(cell)
+    by_verdict = {verdict: [one for one in order if one.verdict == verdict] for verdict in _ORDER}
+    if better := by_verdict["better"]:
+        return _better(cell, better, order)
+    if undecided := by_verdict["undecided"]:
+        best = max(undecided, key=lambda one: _gain(one, cell.metric.better))
+        of = "" if len(undecided) == 1 else f"`{printable(best.arm)}`: "
+        names = separately((one.arm for one in undecided), "or")
+        found = f"whether {names} is better than {_base(cell)} is open; {of}{_effect(cell, best)}"
+        return _made(cell, "undecided", None, "Undecided", found, rests=best, order=order)
+    if known := by_verdict["equivalent"] + by_verdict["worse"]:
+        found = _nothing(results, by_verdict)
+        return _made(cell, "leave", cell.baseline, f"Leave it at {_base(cell)}", found, rests=known[0], order=order)
+    if not order:
+        return _made(cell, "none", None, "No answer", "nothing was compared in this cell", rests=None, order=order)
+    found = (order[0].reason or "no verdict is possible").rstrip(".")
+    return _made(cell, "none", None, "No answer", found, rests=order[0], order=order)
+
+
+def _better(cell: CellResult, better: Sequence[Comparison], order: Sequence[Comparison]) -> CellAnswer:
+    best = better[0]
+    arm = arm_of(cell, best.arm)
+    before, after = _memory(arm_of(cell, best.baseline)), _memory(arm)
+    growth = after / before - 1 if before and after is not None else 0.0
+    dear = growth > (POOL if arm is not None and arm.pool_bytes else GROWTH)
+    name = f"`{printable(best.arm)}`"
+    what = f"Yours to weigh, as {name} is better for {100 * growth:.0f}% more memory" if dear else f"Set {name}"
+    state: AnswerState = "weigh" if dear else "set"
+    return _made(cell, state, best.arm, what, _effect(cell, best), rests=best, order=order, beside=better[1:])
+
+
+def _made(
+    cell: CellResult,
+    state: AnswerState,
+    setting: str | None,
+    what: str,
+    found: str,
+    *,
+    rests: Comparison | None,
+    order: Sequence[Comparison],
+    beside: Sequence[Comparison] = (),
+) -> CellAnswer:
+    arm, base = arm_of(cell, setting or cell.baseline), arm_of(cell, cell.baseline)
+    return CellAnswer(
+        cell=cell.cell,
+        state=state,
+        setting=setting,
+        text=f"{what}: {found}.",
+        found=found,
+        metric=cell.metric.name,
+        baseline=cell.baseline,
+        ratio=None if rests is None else rests.ratio,
+        low=None if rests is None else rests.low,
+        high=None if rests is None else rests.high,
+        n=0 if rests is None else rests.n,
+        confidence=None if rests is None else rests.confidence,
+        ranked=tuple(one.arm for one in order),
+        beside=tuple(one.arm for one in beside),
+        overlapping=tuple(one.arm for one in beside if rests is not None and _overlap(one, rests)),
+        open=tuple(one.arm for one in order if one.verdict == "undecided"),
+        memory=_memory(arm),
+        memory_before=_memory(base),
+        pool=0 if arm is None else arm.pool_bytes,
+    )
+
+
+def _nothing(results: Results, by_verdict: dict[str, list[Comparison]]) -> str:
+    """Why nothing is to be set: what made no difference, what was worse, and what has no verdict."""
+    said = []
+    if same := by_verdict["equivalent"]:
+        difference = f"no difference above {percent(results.margin)}"
+        said.append(f"{separately(one.arm for one in same)} {'makes' if len(same) == 1 else 'make'} {difference}")
+    if worse := by_verdict["worse"]:
+        said.append(f"{separately(one.arm for one in worse)} {'is' if len(worse) == 1 else 'are'} worse")
+    if unknown := by_verdict["none"]:
+        said.append(f"{separately(one.arm for one in unknown)} {'has' if len(unknown) == 1 else 'have'} no verdict")
+    return ", ".join(said)
+
+
+def _gain(one: Comparison, direction: str) -> float:
+    ratio = one.ratio
+    if ratio is None or ratio <= 0:
+        return 0.0
+    return ratio if direction == "higher" else 1 / ratio
+
+
+def _effect(cell: CellResult, one: Comparison) -> str:
+    return f"{printable(cell.metric.name)} {effect_of(one)}, {_sure(one)}"
+
+
+def _base(cell: CellResult) -> str:
+    return f"`{printable(cell.baseline)}`"
+
+
+def _sure(one: Comparison) -> str:
+    blocks = f"{one.n} pair{'' if one.n == 1 else 's'}"
+    return f"{blocks} at {percent(one.confidence)}" + ("" if one.final else ", provisional")
+
+
+def _memory(arm: ArmSummary | None) -> int | None:
+    return None if arm is None or arm.peak_bytes is None else arm.peak_bytes + arm.pool_bytes
+
+
+def _overlap(one: Comparison, other: Comparison) -> bool:
+    """Whether their intervals have a point in common; an end that is not there bounds nothing."""
+    low, high = max(one.low or 0.0, other.low or 0.0), [end for end in (one.high, other.high) if end is not None]
+    return not high or low <= min(high)
+
+
+def separately(names: Iterable[str], word: str = "and") -> str:
+    """`a`, `a and b`, `a, b and c`, each in its quotes."""
+    told = [f"`{printable(name)}`" for name in names]
+    return f" {word} ".join(filter(None, (", ".join(told[:-1]), told[-1]))) if told else ""
+
+
+def price(one: CellAnswer) -> str:
+    """`memory 1.02 GiB (+2.0%), 512 MiB of it a pool that stays reserved`; empty where it is not known."""
+    if one.memory is None or one.state not in ("set", "weigh"):
+        return ""
+    change = "" if one.growth is None else f" ({numbers.change(one.growth + 1)})"
+    pool = f", {numbers.size(one.pool)} of it a pool that stays reserved" if one.pool else ""
+    return f"memory {numbers.size(one.memory)}{change}{pool}"
+
+
+def not_compared(one: CellAnswer) -> str:
+    """That the arms which are better were compared with the baseline alone; empty where there is but one."""
+    if not one.beside or one.setting is None:
+        return ""
+    every = separately([one.setting, *one.beside])
+    said = f"{every} were each compared with `{printable(one.baseline)}`, not with one another"
+    if one.overlapping:
+        return (
+            f"{said}: `{printable(one.setting)}` has the largest estimate, and its interval overlaps with that of"
+            f" {separately(one.overlapping)}, so that which of them is the better is open."
+        )
+    return f"{said}; the interval of `{printable(one.setting)}` overlaps with none of the others."
+
+
+def selection(results: Results) -> str:
+    """What choosing among the run's arms does to what is said of the chosen one; empty where nothing was chosen."""
+    if all(len(cell.comparisons) < 2 for cell in results.cells):
+        return ""
+    judged = [cell for cell in results.cells if cell.metric.better != "neutral"]
+    many = sum(len(cell.comparisons) + len(cell.end_points) for cell in judged)
+    chosen = "The best arm of a cell was chosen on the blocks that it is judged by."
+    if {one.method for cell in results.cells for one in cell.comparisons} == {"sequential"}:
+        return (
+            f"{chosen} That is covered: {many} comparisons share the error rate of {percent(1 - results.confidence)},"
+            " so that all their verdicts and intervals hold together, whichever is looked at. The estimate alone, of"
+            " the one that came out largest, is rather too large than too small."
+        )
+    return (
+        f"{chosen} The verdicts of {many} comparisons hold together (Holm, {percent(1 - results.confidence)}),"
+        " whichever is looked at. Each interval holds by itself and not together with the others, so that the chosen"
+        " one's, and its estimate, lean to a larger effect: confirm it by a run of its own (hugewise advise)."
+    )
+
+
+class SameAnswer(NamedTuple):
+    """The same answer for several cells."""
+
+    state: AnswerState
+    setting: str | None
+    answers: tuple[CellAnswer, ...]
+
+    @property
+    def heading(self) -> str:
+        """What to do, without the effects."""
+        name = f"`{printable(self.setting)}`" if self.setting is not None else ""
+        return {
+            "set": f"Set {name}",
+            "weigh": f"Yours to weigh: {name} is better, for more memory",
+            "leave": f"Leave it at {name}",
+            "undecided": "Undecided",
+            "none": "No answer",
+        }[self.state]
+
+
+def joined(several: Iterable[CellAnswer]) -> Iterator[SameAnswer]:
+    """Answers that are the same but for their cell together: first what is to be set, then what is open or left."""
+    groups: dict[tuple[AnswerState, str | None], list[CellAnswer]] = {}
+    for one in several:
+        groups.setdefault((one.state, one.setting), []).append(one)
+    for state in ("set", "weigh", "undecided", "leave", "none"):
+        for (of, setting), found in groups.items():
+            if of == state:
+                yield SameAnswer(state, setting, tuple(found))

@@ -1,0 +1,198 @@
+"""A server of the user's under a load of theirs: how long the load takes, and what the server uses for it.
+
+The server is started anew for every attempt, under the treatment, and waited for until it is up; then it may be filled,
+untimed; then the load is timed, from its launch to its exit. The load is no part of what is treated. In the commands
+`{port}` stands for a TCP port that is free on the loopback, `{folder}` for an empty folder of the attempt's own, so
+that several of them can be there at once. No shell is involved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from hugewise.machine import layouts, programs
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Outputs, Places, Reading, Scene, Server, Step
+from hugewise.model.workload import Configuration, Launch, Missing, Parameter, RunsAs
+from hugewise.workloads._micro import whole_pages
+from hugewise.workloads._outputs import cpu_us
+from hugewise.workloads._parameters import Values, integer, number
+from hugewise.workloads._service import READY, filled_in, ready, variables
+from hugewise.workloads._staged import StagedWorkload
+from hugewise.workloads._value import extract, named_in
+
+__all__ = ["OPERATIONS", "WORKLOAD"]
+
+OPERATIONS = "operations"
+"""The value that says how much work the load has done."""
+
+_SIGNALS: Mapping[str, Literal["TERM", "INT", "QUIT"]] = {"TERM": "TERM", "INT": "INT", "QUIT": "QUIT"}
+_HEAP_UNIT = 2 << 20  # layouts are of whole huge pages
+_TUNABLES = "GLIBC_TUNABLES"
+_NOWHERE = Places(data="/", run="/", ports=(1,), sut=(), client=())
+
+
+class Service(StagedWorkload):
+    """The proof comes from the memory of all processes of the server, while they are there behind the load."""
+
+    name = "service"
+    description = "any server under any load, timed as a whole"
+    account: RunsAs = "caller"
+    stage_account: RunsAs = "caller"
+    ports = 1
+    clients = True
+    choices = (("stop", _SIGNALS),)
+    positive = ("ready_within", "fill_within", "stop_within")
+    parameters: tuple[Parameter, ...] = (
+        Parameter("server", "argv", None, "the server's command, as a list; it stays in the foreground"),
+        Parameter("load", "argv", None, "the command that is timed, as a list: it does its work and ends"),
+        Parameter(
+            "ready", "text", "", f"how it is known that the server is up: {READY}; empty: it listens at a socket"
+        ),
+        Parameter("fill", "texts", (), "a command that runs once when the server is up, untimed, as a list"),
+        Parameter("values", "texts", (), "metrics from the load's output: NAME,DIRECTION,UNIT=regex:PATTERN or json:"),
+        Parameter("environment", "texts", (), "variables of the server: NAME=VALUE"),
+        Parameter("pool_bytes", "size", 0, "hugetlb memory to reserve for the server under hugetlb policies"),
+        Parameter("ready_within", "duration", "60s", "how long it may take to be up"),
+        Parameter("fill_within", "duration", "10m", "how long `fill` may take"),
+        Parameter("stop", "text", "TERM", "the signal that ends the server in order: TERM, INT or QUIT"),
+        Parameter("stop_within", "duration", "30s", "how long that may take"),
+    )
+    metrics: tuple[Metric, ...] = (
+        Metric("wall_s", "s", "lower", "elapsed time of the load, launch to exit"),
+        Metric("server_cpu_s", "s", "lower", "CPU time of the server while the load ran, user and system"),
+        Metric("server_cpu_us", "us", "lower", "the same for each operation, where a value is named `operations`"),
+    )
+    delivered_share = 0.9
+
+    # -- what cannot be
+
+    def refuses(self, treatment: Treatment, values: Values) -> str | None:
+        """Values that cannot be, and a pool of a size that nobody knows."""
+        if (reason := super().refuses(treatment, values)) is not None:
+            return reason
+        for key, check in (
+            ("ready", lambda: ready(str(values["ready"]), self._argv(values, "server"), _NOWHERE)),
+            ("environment", lambda: variables(self._argv(values, "environment"))),
+        ):
+            try:
+                check()
+            except ValueError as error:
+                return f"{key}: {error}"
+        if self._argv(values, "fill")[:1] == ("",):
+            return 'fill names no program: write ["program", "argument"]'
+        if treatment.target.kind == "hugetlb" and not integer(values, "pool_bytes"):
+            return "it needs to know how much to reserve: set pool_bytes (or --pool SIZE)"
+        return None
+
+    def turns_refused(self, values: Values) -> str | None:
+        """The load's own clock goes on while it is frozen."""
+        if values["values"]:
+            return "values are what the load says, and its own clock goes on while it stands still"
+        return None
+
+    def filled(self, values: Values) -> bool:
+        """By its own command, before the load."""
+        return bool(values["fill"])
+
+    def missing(self, values: Values) -> tuple[Missing, ...]:
+        """Its programs, on this host."""
+        if programs.place() is not None:
+            return (Missing("a service runs on this host, and not in guests", here=True),)
+        commands = [self._argv(values, key) for key in ("server", "load", "fill")]
+        try:
+            how = ready(str(values["ready"]), commands[0], _NOWHERE)
+        except ValueError:  # told by `refuses`
+            how = None
+        if isinstance(how, Step):
+            commands.append(how.argv)
+        names = dict.fromkeys(argv[0] for argv in commands if argv)
+        return tuple(Missing(f"{name}: no such program on PATH") for name in names if programs.which(name) is None)
+
+    def unlaid(self, treatment: Treatment, values: Values) -> str | None:
+        """The server must be a program that the layout library can be loaded into."""
+        return layouts.unreached(self._argv(values, "server")[0], treatment)
+
+    def pooled(self, treatment: Treatment, values: Values) -> int:
+        """As named by the user, in whole pages."""
+        return whole_pages(integer(values, "pool_bytes"), treatment.target.size)
+
+    def configuration(self, treatment: Treatment, values: Values) -> Configuration:
+        """The treatment's variables, with what stands beside them in a list that the server has already."""
+        own = variables(self._argv(values, "environment"))
+        return {name: _joined(name, value, own) for name, value in treatment.environment.items()}, ()
+
+    @staticmethod
+    def _argv(values: Values, name: str) -> tuple[str, ...]:
+        words = values[name]
+        assert isinstance(words, tuple)
+        return words
+
+    # -- the attempt
+
+    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+        """The server under the treatment; what fills it; the load."""
+
+        def command(name: str) -> tuple[str, ...]:
+            return filled_in(self._argv(values, name), places)
+
+        own = variables(filled_in(self._argv(values, "environment"), places))
+        both = {**own, **{name: _joined(name, value, own) for name, value in treatment.environment.items()}}
+        heap = whole_pages(integer(values, "pool_bytes"), max(treatment.target.size, _HEAP_UNIT))
+        fill = Step(name="fill", argv=command("fill"), timeout=number(values, "fill_within"), cwd=places.cwd)
+        server = Server(
+            name="server",
+            argv=command("server"),
+            ready=ready(str(values["ready"]), self._argv(values, "server"), places),
+            environment=layouts.environment(msgspec.structs.replace(treatment, environment=both), heap),
+            ready_within=number(values, "ready_within"),
+            stop=_SIGNALS[str(values["stop"])],
+            patience=number(values, "stop_within"),
+            named="tree",
+            cwd=places.cwd,
+        )
+        return Scene(
+            servers=(server,),
+            warm=(fill,) if fill.argv else (),
+            timed=Launch(argv=command("load"), proof="live", cwd=places.cwd),
+        )
+
+    def named(self, values: Values) -> tuple[Metric, ...]:
+        """The metrics that the values name. Raises ValueError when one is written wrongly."""
+        known = {metric.name for metric in self.metrics}
+        found = tuple(value.metric for value in named_in(values))
+        if taken := next((metric.name for metric in found if metric.name in known), None):
+            raise ValueError(f"a service has a metric {taken} of its own: choose another name")
+        return found
+
+    def hear(self, stdout: str, stderr: str, values: Values) -> Mapping[str, float]:
+        """The values in what the load said. Raises ValueError where one is not there."""
+        return {value.metric.name: extract(value, stdout, stderr) for value in named_in(values)}
+
+    def read(self, outputs: Outputs, values: Values) -> Reading:
+        """What the server used, for each operation too where the load says how many it did."""
+        said = self.hear(outputs.stdout(), outputs.stderr(), values)
+        cpu, work = outputs.sut.cpu_s, said.get(OPERATIONS)
+        each = None if work is None or work < 1 else cpu_us(outputs, round(work))
+        why = (
+            "the server's CPU time was not counted"
+            if cpu is None
+            else f"no value is named {OPERATIONS}"
+            if work is None
+            else f"{OPERATIONS} is {work:g}"
+        )
+        absent = {name: why for name, value in (("server_cpu_s", cpu), ("server_cpu_us", each)) if value is None}
+        load = {} if outputs.client.cpu_s is None else {"load_cpu_s": round(outputs.client.cpu_s, 3)}
+        return Reading(metrics={"server_cpu_s": cpu, "server_cpu_us": each}, absent=absent, facts=load)
+
+
+def _joined(name: str, value: str, own: Mapping[str, str]) -> str:
+    """A variable of the treatment; GLIBC_TUNABLES is a list, in which the server may have others."""
+    return f"{own[name]}:{value}" if name == _TUNABLES and own.get(name) else value
+
+
+WORKLOAD = Service()

@@ -1,0 +1,179 @@
+"""Advices of the cells of a study, on runs that are written here: shares of the time, answers, and going on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hugewise.advise import of_study
+from hugewise.advise import question as questions
+from hugewise.advise.of_study import StudyAdvice
+from hugewise.errors import HugewiseError, StudyError, UserError
+from hugewise.session import progress
+from hugewise.study import load as studies
+from tests.advise.test_phases import TRIED, Machine, machine
+
+__all__ = ["machine"]
+
+TWO = {
+    "format": 1,
+    "name": "two",
+    "policies": ["base", "thp"],
+    "budget": {"blocks": 4},
+    "workload": [
+        {"name": "command", "label": "one", "parameters": {"argv": ["true", "-x"]}},
+        {"name": "command", "label": "other", "metric": "cpu_s", "parameters": {"argv": [["true"], ["false"]]}},
+    ],
+}
+
+
+def study(**changes: Any) -> Any:
+    return studies.read({**TWO, **changes}, "two.toml")
+
+
+def begun(seconds: float | None = 120.0, **changes: Any) -> StudyAdvice:
+    return of_study.begun(study(**changes), seconds=seconds, margin=0.02, confidence=0.9, most=2)
+
+
+def kept(folder: Path) -> StudyAdvice:
+    return msgspec.json.decode((folder / "study.json").read_bytes(), type=StudyAdvice)
+
+
+def test_each_cell_is_asked_about_with_its_own_values() -> None:
+    found = begun()
+    assert [one.cell for one in found.cells] == ["one", "other-argv=true", "other-argv=false"]
+    tables = [one.question.workload for one in found.cells if one.question is not None]
+    assert [table["parameters"]["argv"] for table in tables] == [["true", "-x"], ["true"], ["false"]]
+    assert [table["metric"] for table in tables] == ["wall_s", "cpu_s", "cpu_s"]
+    assert begun(None).time == 1800.0, "10 minutes for each"
+
+
+def test_the_time_is_shared_and_the_answers_are_said_once(machine: Machine, tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def listener(event: progress.Event) -> None:
+        if isinstance(event, progress.Message):
+            said.append(event.text)
+
+    found, folder = of_study.advise(begun(), tmp_path, listener=listener)
+    assert found.arrived == "finished"
+    assert kept(folder) == found
+    shares = [one.question.seconds for one in found.cells if one.question is not None]
+    assert shares == pytest.approx([40.0, 60.0, 120.0], abs=5.0), "what one does not need goes to the others"
+    lines = list(of_study.told(found))
+    assert lines[0] == "Set `advised` (3 cells)"
+    assert [line.split(":")[0] for line in lines[1:]] == ["  one", "  other-argv=true", "  other-argv=false"]
+    assert [text for text in said if text.startswith("cell ")][1] == "cell 2 of 3: other-argv=true"
+    assert [Path(one.folder).parent for one in found.cells] == [folder] * 3
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "advice", "advise-pilot", "advise-screening", "advise-confirmation",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_an_interrupted_one_goes_on_with_the_cell_that_it_was_in(
+    machine: Machine, tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the confirmation of the first cell, or of the second."""
+    run, confirmed = machine.run, []
+
+    def stopping(asked: Any, *given: Any, **more: Any) -> Any:
+        if asked.name == "advise-confirmation":
+            confirmed.append(asked)
+            if len(confirmed) == after + 1:
+                machine.stops[asked.name] = 2
+        return run(asked, *given, **more)
+
+    monkeypatch.setattr("hugewise.session.session.run", stopping)
+    found, folder = of_study.advise(begun(), tmp_path)
+    assert found.arrived == "interrupted"
+    assert [one.over for one in found.cells] == [number < after for number in range(3)]
+    assert list(of_study.told(found))[-1].endswith("not begun")
+    went_on, _ = of_study.resume(folder)
+    assert went_on.arrived == "finished"
+    assert len(machine.resumed) == 1
+    assert kept(folder) == went_on
+    assert of_study.resume(folder)[0] == went_on, "there is nothing left to be done"
+
+
+def test_whoever_is_killed_goes_on_with_the_run_that_was_begun(machine: Machine, tmp_path: Path) -> None:
+    machine.stops["advise-screening"] = HugewiseError("the power went")
+    with pytest.raises(HugewiseError, match="the power went"):
+        of_study.advise(begun(), tmp_path)
+    (folder,) = (tmp_path / "advice").iterdir()
+    assert of_study.is_study(folder)
+    found, _ = of_study.resume(folder)
+    assert found.arrived == "finished"
+    assert len(machine.resumed) == 1
+
+
+def test_a_cell_that_cannot_be_measured_is_told_and_the_others_go_on(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = machine.run
+
+    def refusing(asked: Any, *given: Any, **more: Any) -> Any:
+        if asked.workload[0].parameters["argv"] == ("true",):
+            raise UserError("the command fails: exit 3", hint="let it end")
+        return run(asked, *given, **more)
+
+    monkeypatch.setattr("hugewise.session.session.run", refusing)
+    found, folder = of_study.advise(begun(), tmp_path)
+    assert found.arrived == "finished"
+    assert "other-argv=true: no advice: the command fails: exit 3 (let it end)" in list(of_study.told(found))
+    assert kept(folder).cells[1].why
+
+
+def test_cells_that_cannot_be_advised_on_are_named_with_the_reason() -> None:
+    own = {"name": "chase", "parameters": {"bytes": ["1m", "2m"]}}
+    found = begun(workload=[*TWO["workload"], own])  # type: ignore[misc]
+    assert [bool(one.why) for one in found.cells] == [False] * 3 + [True] * 2
+    assert "a program of hugewise's own" in found.cells[-1].why
+    with pytest.raises(UserError, match="no cell of two can be advised on: chase-bytes=1m, chase-bytes=2m: chase is"):
+        begun(workload=[own])
+    neutral = {**TWO["workload"][0], "metric": "page_faults"}  # type: ignore[index]
+    (cell,) = begun(workload=[TWO["workload"][0], {**neutral, "label": "n"}]).cells[1:]  # type: ignore[index]
+    assert "neither better high nor low" in cell.why or cell.why == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"seconds": 20.0}, "less than 10 s"), ({"margin": 0.9}, "margin"), ({"confidence": 1.0}, "confidence")],
+)
+def test_what_is_wrong_is_said_before_anything_is_run(changes: dict[str, Any], words: str) -> None:
+    how = {"seconds": 120.0, "margin": 0.02, "confidence": 0.9, "most": 2, **changes}
+    with pytest.raises((UserError, StudyError), match=words):
+        of_study.begun(study(), **how)
+
+
+def test_it_is_refused_elsewhere_and_where_there_is_none(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.stops["advise-pilot"] = 1
+    _, folder = of_study.advise(begun(), tmp_path)
+    told = json.loads((folder / "study.json").read_text())
+    (folder / "study.json").write_text(json.dumps({**told, "format": 9}))
+    with pytest.raises(UserError, match="of the format 9"):
+        of_study.resume(folder)
+    (folder / "study.json").write_text("{")
+    with pytest.raises(UserError, match="no advice"):
+        of_study.resume(folder)
+    (folder / "study.json").write_text(json.dumps(told))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="its commands are run in"):
+        of_study.resume(folder)
+
+
+def test_servers_are_asked_about_with_what_they_take() -> None:
+    redis = {"name": "redis", "parameters": {"keys": 1000}, "storage": "/var/tmp", "cpus": [0]}
+    (one,) = begun(workload=[redis]).cells
+    assert one.question is not None
+    table = one.question.workload
+    assert (table["name"], table["storage"], table["cpus"]) == ("redis", "/var/tmp", [0])
+    (used,) = questions.screening(one.question, TRIED, 1 << 30, 60.0).workload
+    assert "pool_bytes" not in used.parameters, "a server knows what it reserves"
+    assert used.parameters["keys"] == 1000

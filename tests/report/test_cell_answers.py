@@ -1,0 +1,175 @@
+"""What to set for each cell, by its verdicts: the choice, what is open, what was not compared, and how it is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from hugewise.model.answer import CellAnswer
+from hugewise.model.results import ArmSummary, CellResult, Comparison, Results, Verdict
+from hugewise.report import document as doc
+from hugewise.report.cell_answers import answers, joined, not_compared, price, ranked, selection
+from hugewise.report.json import encode
+from hugewise.report.sections.answer import answer as section
+from hugewise.report.sections.answer import in_short
+from tests.build.results import HOSTILE, example, plain
+from tests.report.told import blocks, page, terminal, text
+
+ARMS = ("mthp-64k", "thp", "hugetlb-2m")
+
+
+def judged(*given: tuple[Verdict, float], low: float = 0.02, cell: int = 0, memory: int = 1 << 30) -> Results:
+    """The plain results with one cell, whose arms have these verdicts and ratios, and as much memory each."""
+    results = plain()
+    was = results.cells[cell]
+    known = {one.arm: one for one in was.comparisons}
+    found = tuple(
+        replace(
+            known[name],
+            verdict=verdict,
+            ratio=ratio,
+            low=ratio - low,
+            high=ratio + low,
+            method="sequential",
+            reason="why",
+        )
+        for name, (verdict, ratio) in zip(ARMS, given, strict=False)
+    )
+    arms = tuple(
+        replace(arm, pool_bytes=0, peak_bytes=memory if arm.arm == "thp" else 1 << 30)
+        for arm in was.arms
+        if arm.arm in ("base", *ARMS[: len(given)])
+    )
+    return replace(results, cells=(replace(was, comparisons=found, arms=arms),))
+
+
+def only(results: Results) -> CellAnswer:
+    (found,) = answers(results)
+    return found
+
+
+def test_the_best_is_chosen_by_its_effect_in_the_direction_of_the_metric() -> None:
+    found = only(judged(("better", 0.9), ("better", 0.6), ("worse", 1.5)))
+    assert (found.state, found.setting, found.ranked) == ("set", "thp", ("thp", "mthp-64k", "hugetlb-2m"))
+    assert found.text == "Set `thp`: latency_ns −40.0% (−42.0% to −38.0%), 20 pairs at 95%."
+    assert (found.ratio, found.n, found.beside) == (0.6, 20, ("mthp-64k",))
+
+
+@pytest.mark.parametrize(
+    ("given", "state", "words"),
+    [
+        ((("equivalent", 1.0), ("worse", 1.2)), "leave", "`mthp-64k` makes no difference above 0.5%, `thp` is worse"),
+        ((("equivalent", 1.0), ("undecided", 0.9)), "undecided", "whether `thp` is better than `base` is open"),
+        ((("undecided", 1.0), ("undecided", 0.9)), "undecided", "whether `mthp-64k` or `thp` is better"),
+        ((("undecided", 1.0), ("undecided", 0.9)), "undecided", "; `thp`: latency_ns −10.0%"),
+        ((("none", 0.5),), "none", "No answer: why."),
+        ((), "none", "nothing was compared"),
+        ((("better", 0.9), ("undecided", 0.5)), "set", "Set `mthp-64k`"),
+    ],
+)
+def test_where_nothing_is_to_be_set_it_says_why(
+    given: tuple[tuple[Verdict, float], ...], state: str, words: str
+) -> None:
+    found = only(judged(*given))
+    assert found.state == state
+    assert words in found.text
+    assert found.setting == {"leave": "base", "set": "mthp-64k"}.get(state)
+
+
+def test_more_memory_is_for_the_reader_to_weigh() -> None:
+    cheap = only(judged(("better", 0.9), ("better", 0.6), memory=(1 << 30) + (100 << 20)))
+    assert (cheap.state, price(cheap)) == ("set", "memory 1.10 GiB (+9.8%)")
+    dear = only(judged(("better", 0.9), ("better", 0.6), memory=(1 << 30) + (110 << 20)))
+    assert dear.state == "weigh"
+    assert dear.text.startswith("Yours to weigh, as `thp` is better for 11% more memory: latency_ns −40.0%")
+
+
+def test_arms_that_were_not_compared_with_one_another_are_said_so() -> None:
+    near = only(judged(("better", 0.61), ("better", 0.6)))
+    assert near.overlapping == ("mthp-64k",)
+    assert "`thp` and `mthp-64k` were each compared with `base`, not with one another" in not_compared(near)
+    assert "which of them is the better is open" in not_compared(near)
+    far = only(judged(("better", 0.9), ("better", 0.6)))
+    assert far.overlapping == ()
+    assert "overlaps with none of the others" in not_compared(far)
+    assert not_compared(only(judged(("equivalent", 1.0), ("better", 0.6)))) == ""
+
+
+def test_an_interval_without_an_end_overlaps_with_what_lies_beyond() -> None:
+    results = judged(("better", 0.9), ("better", 0.6))
+    (cell,) = results.cells
+    open_end = tuple(replace(one, high=None) if one.arm == "thp" else one for one in cell.comparisons)
+    assert only(replace(results, cells=(replace(cell, comparisons=open_end),))).overlapping == ("mthp-64k",)
+
+
+def test_what_choosing_among_arms_does_is_said_by_the_method_that_corrects_for_it() -> None:
+    sequential = judged(("better", 0.9), ("better", 0.6))
+    assert "2 comparisons share the error rate of 5%, so that all their verdicts and intervals hold" in selection(
+        sequential
+    )
+    assert "Holm" in selection(plain())
+    assert "Each interval holds by itself" in selection(plain())
+    assert selection(judged(("better", 0.9))) == "", "there was no choice"
+
+
+def test_equal_answers_are_said_once_for_all_cells_that_they_hold_for() -> None:
+    first = judged(("better", 0.9), ("better", 0.6)).cells[0]
+    other = judged(("equivalent", 1.0)).cells[0]
+    results = replace(plain(), cells=(replace(other, cell="b"), first, replace(first, cell="again")))
+    found = answers(results)
+    assert [(one.heading, [of.cell for of in one.answers]) for one in joined(found)] == [
+        ("Set `thp`", ["chase bytes=1g", "again"]),
+        ("Leave it at `base`", ["b"]),
+    ]
+    shown = list(in_short(found))
+    assert [one.text for one in shown] == ["Set `thp` (2 cells)", "Leave it at `base` (1 cell)"]
+    assert shown[0].lines[1].startswith("again: latency_ns −40.0%")
+    for told in (terminal(results), text(results).replace("\\", ""), page(results)):
+        assert told.count("Set `thp` (2 cells)") == 1
+
+
+def test_each_cell_has_a_panel_with_its_best_setting_first() -> None:
+    results = judged(("worse", 1.1), ("better", 0.6), ("better", 0.5))
+    cards = [one for one in section(results).blocks if isinstance(one, doc.Bundle) and one.kind == "card"]
+    assert len(cards) == 1
+    (verdicts,) = blocks(doc.Document("", tuple(cards), ()), doc.Verdicts)
+    assert [one.arm for one in verdicts.verdicts] == ["hugetlb-2m", "thp", "mthp-64k"]
+    assert [one.arm for one in ranked(results.cells[0])] == ["hugetlb-2m", "thp", "mthp-64k"]
+
+
+def test_a_run_of_one_cell_is_told_without_its_name() -> None:
+    (headline,) = in_short(answers(judged(("better", 0.6))))
+    assert headline.text.startswith("Set `mthp-64k`: latency_ns")
+    assert headline.lines == ("Memory 1.00 GiB (0.0%).",)
+
+
+def test_the_json_has_the_answers_beside_the_results() -> None:
+    results = judged(("better", 0.9), ("better", 0.6))
+    (told,) = json.loads(encode(results))["answers"]
+    assert (told["cell"], told["state"], told["setting"]) == ("chase bytes=1g", "set", "thp")
+    assert told["ranked"] == ["thp", "mthp-64k"]
+
+
+def test_hostile_names_stay_text_in_every_format() -> None:
+    results = example()
+    for told in (page(results), text(results).replace("\\<", "")):
+        assert "<script" not in told
+        assert "\x1b" not in told
+    cell = judged(("better", 0.9), ("better", 0.6)).cells[0]
+
+    def renamed(one: Comparison | ArmSummary) -> Comparison | ArmSummary:
+        return replace(one, arm=HOSTILE) if one.arm == "thp" else one
+
+    evil: CellResult = replace(
+        cell,
+        cell=HOSTILE,
+        baseline="base",
+        comparisons=tuple(map(renamed, cell.comparisons)),
+        arms=tuple(map(renamed, cell.arms)),
+    )
+    for found in (replace(plain(), cells=(evil,)), replace(plain(), cells=(evil, replace(evil, cell="b")))):
+        assert "<script" not in page(found)
+        assert "<script" not in text(found).replace("\\<", "")
+        assert "\x1b" not in page(found) + text(found) + terminal(found)

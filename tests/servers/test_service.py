@@ -1,0 +1,212 @@
+"""A server of the user's under a load of theirs, in whole runs: what is counted and proven, and each way to fail."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hugewise
+from hugewise.errors import HugewiseError
+from hugewise.model.trial import Attempt
+from tests.build import known
+from tests.build.services import SERVER, service
+from tests.build.studies import study_of
+from tests.requirements import need_program
+from tests.servers.trying import accepted, attempts, quick
+
+OPERATIONS = "operations,neutral=regex:did ([0-9]+)"
+ARMS = ("as-is", {"name": "again", "from": "as-is", "environment": {"AGAIN": "1"}})
+
+
+@pytest.fixture(autouse=True)
+def nobody_left() -> Iterator[None]:
+    """No server of a test goes on, in whatever session of its own, and no folder of it is there."""
+    yield
+    mark = SERVER.splitlines()[2].encode()
+    there = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and int(process.name) != os.getpid():
+            try:
+                line = (process / "cmdline").read_bytes()
+            except OSError:
+                continue
+            there += [process.name] if mark in line else []
+    assert there == []
+    assert list(Path("/dev/shm").glob(f"hugewise-{os.getpid()}*")) == []
+
+
+def run(folder: Path, parameters: Mapping[str, Any], *policies: Any, **more: Any) -> dict[str, Attempt]:
+    return quick(folder, "service", policies or ARMS, parameters, timeout="20s", **more)
+
+
+def refused(folder: Path, parameters: Mapping[str, Any]) -> str:
+    """Why no attempt of it counts; a run of which none does may end with that as its error."""
+    try:
+        found = run(folder, parameters)
+    except HugewiseError as error:
+        return str(error)
+    assert {one.state for one in found.values()} == {"rejected"}
+    return "; ".join(known(one.reason) for one in found.values())
+
+
+def test_the_server_is_treated_counted_and_proven_and_not_the_load(tmp_path: Path) -> None:
+    found = run(tmp_path, service(values=[OPERATIONS], environment=["HELD=64"]), "base", "thp", metric="wall_s")
+    accepted(found, "base", "thp")
+    assert found["thp"].delivery.coverage["anon:2097152"] > 60 << 20
+    assert found["base"].delivery.coverage["anon:4096"] > 64 << 20
+    for one in found.values():
+        assert one.delivery.proof == "live"
+        assert known(one.wall_s) > 0
+        assert one.metrics["operations"] == 50
+        spent = known(one.metrics["server_cpu_s"])
+        assert 0 < spent < 1.5 * known(one.wall_s)
+        assert known(one.metrics["server_cpu_us"]) == pytest.approx(spent * 1e6 / 50)
+        assert known(one.peak_bytes) > 64 << 20
+        assert known(one.metrics["peak_bytes"]) > 64 << 20
+        assert known(one.metrics["footprint_bytes"]) > 64 << 20
+        assert one.facts["load_cpu_s"] is not None
+
+
+def test_all_processes_of_a_server_are_looked_at_and_what_it_leaves_is_told(tmp_path: Path) -> None:
+    found = run(tmp_path, service("children", environment=["HELD=32"]), "base", "thp")["base"]
+    assert found.state == "accepted"
+    # What the child had of its parent counts for both.
+    assert found.delivery.coverage["anon:4096"] > (32 + 32 + 24) << 20
+    (mark,) = (each for each in found.disturbances if "server" in each)
+    assert mark == "server left a process when it was stopped, which had to be killed"
+
+
+@pytest.mark.parametrize("ready", ["tcp:{port}", "line:^ready at [0-9]+$", "exec:/usr/bin/true {port}"])
+def test_it_is_known_to_be_up_in_each_way(tmp_path: Path, ready: str) -> None:
+    load = service(asked=2)["load"]
+    # Where a command of no use says that it is up, the load has to wait itself.
+    patient = [*load[:-3], "import time; time.sleep(2)\n" + load[-3], *load[-2:]] if ready.startswith("exec") else load
+    accepted(run(tmp_path, {**service(asked=2), "load": patient, "ready": ready}), "as-is", "again")
+
+
+def test_what_fills_it_is_done_before_the_clock_runs(tmp_path: Path) -> None:
+    parameters = service(asked=2)
+    parameters["fill"] = [*parameters["load"][:-1], "400"]
+    found = run(tmp_path, parameters)
+    accepted(found, "as-is", "again")
+    (first, *_) = found.values()
+    assert known(first.metrics["server_cpu_s"]) < 0.2, "of some 0.3 ms for each that it was asked"
+
+
+# -- each way to fail
+
+
+def test_a_server_that_ends_early_is_told_with_what_it_said(tmp_path: Path) -> None:
+    told = refused(tmp_path, service("early"))
+    assert "server ended before it answered (exit status 9)" in told
+    assert "no room for me" in told
+
+
+def test_a_server_that_is_never_up_is_told_with_what_it_waits_for(tmp_path: Path) -> None:
+    told = refused(tmp_path, service("silent", ready_within="300ms"))
+    assert "server does not answer after 0.3 s: it does not listen at TCP port " in told
+    assert "still thinking" in told
+    told = refused(tmp_path / "line", service(ready="line:^never$", ready_within="500ms"))
+    assert "it has not printed what matches '^never$'" in told
+    told = refused(tmp_path / "unix", service(ready="unix:{folder}/socket", ready_within="500ms"))
+    assert "it does not listen at the socket /dev/shm/" in told and ", but at TCP port " in told
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        parameters = service(ready=f"tcp:{port}", ready_within="500ms")
+        told = refused(tmp_path / "other", parameters)
+        assert f"it does not listen at TCP port {port}, but at TCP port " in told
+        assert "another program listens there already" in told
+        parameters["server"] = [word.replace("{port}", port) for word in parameters["server"]]
+        assert "Address already in use" in refused(tmp_path / "same", parameters)
+
+
+def test_a_server_that_goes_into_the_background_is_told_and_does_not_stay(tmp_path: Path) -> None:
+    told = refused(tmp_path, service("daemon"))
+    assert "exit status 0, and it left a process: it went into the background" in told
+    assert "have it stay in the foreground" in told
+
+
+def test_a_load_that_fails_counts_as_failed(tmp_path: Path) -> None:
+    found = run(tmp_path, service(status=3))
+    assert {(one.state, one.reason) for one in found.values()} == {("failed", "exit status 3")}
+    assert all(one.metrics == {} for one in found.values())
+
+
+def test_a_load_that_says_something_else_counts_as_failed(tmp_path: Path) -> None:
+    found = run(tmp_path, service(values=["rate,higher=regex:rate ([0-9]+)"]))
+    assert {one.state for one in found.values()} == {"failed"}
+    assert all("nothing in its output matches 'rate ([0-9]+)'" in known(one.reason) for one in found.values())
+
+
+def test_a_server_that_dies_under_its_load_is_the_cause(tmp_path: Path) -> None:
+    found = run(tmp_path, service("mortal"))
+    assert {one.state for one in found.values()} == {"failed"}
+    assert all("server ended during the attempt (exit status 7)" in known(one.reason) for one in found.values())
+
+
+def test_a_server_that_does_not_end_in_order_is_killed_and_told(tmp_path: Path) -> None:
+    parameters = service(stop_within="300ms")
+    parameters["server"][3] = "import signal; signal.signal(15, signal.SIG_IGN)\n" + parameters["server"][3]
+    found = run(tmp_path, parameters)
+    accepted(found, "as-is", "again")
+    for one in found.values():
+        assert any("server did not stop within 0.3 s" in each for each in one.disturbances)
+
+
+# -- programs that people have
+
+
+def test_redis_under_its_own_benchmark(tmp_path: Path) -> None:
+    need_program("redis-server", "redis-server")
+    need_program("redis-benchmark", "redis-tools")
+    parameters = {
+        "server": ["redis-server", "--port", "{port}", "--save", "", "--dir", "{folder}", "--bind", "127.0.0.1"],
+        "load": ["redis-benchmark", "-p", "{port}", "-n", "3000", "-t", "get", "-q"],
+        "fill": ["redis-cli", "-p", "{port}", "debug", "populate", "50000", "key", "100"],
+        "values": ["rate,higher,1/s=regex:GET: ([0-9.]+) requests"],
+    }
+    found = run(tmp_path, parameters)
+    accepted(found, "as-is", "again")
+    for one in found.values():
+        assert known(one.metrics["rate"]) > 0
+        assert known(one.metrics["server_cpu_s"]) > 0
+
+
+def test_memcached_at_a_unix_socket(tmp_path: Path) -> None:
+    need_program("memcached", "memcached")
+    ask = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n"
+    ask += "for _ in range(500):\n    s.sendall(b'version\\r\\n')\n    assert s.recv(99).startswith(b'VERSION')"
+    parameters = {
+        "server": ["memcached", "-s", "{folder}/socket", "-u", "root"],
+        "load": ["/usr/bin/python3", "-IS", "-c", ask, "{folder}/socket"],
+    }
+    accepted(run(tmp_path, parameters), "as-is", "again")
+
+
+def test_an_account_may_be_named_that_all_of_it_runs_as(tmp_path: Path) -> None:
+    code = "import os; print('as', os.getuid(), os.getcwd())\n"
+    parameters = service(asked=2)
+    parameters["server"][3] = code + parameters["server"][3]
+    parameters["server"][0] = "/usr/bin/python3"
+    parameters["load"][0] = "/usr/bin/python3"
+    found = attempts(tmp_path, {"name": "service", "user": "nobody", "parameters": parameters}, list(ARMS), blocks=2)
+    assert {one.state for one in found} == {"accepted"}
+    said = {path.read_text().splitlines()[0] for path in (tmp_path / "results").glob("**/server.stdout")}
+    assert said == {f"as 65534 {Path.cwd()}"}
+
+
+def test_each_workload_of_a_study_has_the_folders_of_its_own_account(tmp_path: Path) -> None:
+    need_program("redis-server", "redis-server")
+    redis = {"name": "redis", "parameters": {"keys": 2000, "instances": 1, "duration": "100ms", "lead": "50ms"}}
+    ours = {"name": "service", "parameters": service(asked=2)}
+    study = study_of(policies=list(ARMS), workload=[ours, redis], budget={"blocks": 2}, attempt={"retries": 0})
+    found = hugewise.run(study, results=tmp_path).attempts
+    assert {(one.cell, one.state) for one in found} == {("service", "accepted"), ("redis", "accepted")}

@@ -1,0 +1,188 @@
+"""A server of the user's under a load of theirs: its commands, what says that it is up, and what is read of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from hugewise.errors import StudyError
+from hugewise.model.design import refusal
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.scene import Listens, Places, Says, Step
+from hugewise.model.workload import ParameterValue
+from hugewise.plan.cells import resolve
+from hugewise.workloads import discover
+from hugewise.workloads._service import filled_in, ready, split, variables
+from hugewise.workloads.service import WORKLOAD
+from tests.build.studies import study_of
+from tests.build.workloads import BASE, HUGE, POOL, Said, given, use
+
+PLACES = Places(data="/dev/shm/x/data", run="/dev/shm/x/run", ports=(4711,), sut=(0,), client=(1,), cwd="/home/me")
+SERVER, LOAD = ("serve", "--port", "{port}", "--dir={folder}/a", '{"a": 1}'), ("ask", "127.0.0.1:{port}")
+
+
+def values(**more: Any) -> dict[str, ParameterValue]:
+    return given(WORKLOAD, **{"server": SERVER, "load": LOAD, **more})
+
+
+def test_ports_and_folders_are_filled_in_and_no_other_braces_mean_anything() -> None:
+    scene = WORKLOAD.scene(BASE, values(fill=("fill", "{folder}", "{fold}", "{{port}}")), PLACES)
+    (server,) = scene.servers
+    assert server.argv == ("serve", "--port", "4711", "--dir=/dev/shm/x/data/a", '{"a": 1}')
+    assert scene.timed.argv == ("ask", "127.0.0.1:4711")
+    (fill,) = scene.warm
+    assert fill.argv == ("fill", "/dev/shm/x/data", "{fold}", "{4711}")
+    assert {server.cwd, scene.timed.cwd, fill.cwd} == {"/home/me"}, "where its user called"
+
+
+def test_without_what_fills_it_nothing_runs_before_the_load() -> None:
+    scene = WORKLOAD.scene(BASE, values(), PLACES)
+    assert scene.warm == ()
+    assert scene.window is None
+
+
+def test_the_treatment_reaches_the_server_and_not_the_load() -> None:
+    scene = WORKLOAD.scene(POOL, values(pool_bytes="64m"), PLACES)
+    (server,) = scene.servers
+    assert server.treated and server.named == "tree"
+    assert server.environment["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=2"
+    assert scene.timed.environment == {}
+
+
+def test_tunables_of_the_servers_own_stay_beside_those_of_the_treatment() -> None:
+    own = values(environment=("GLIBC_TUNABLES=glibc.malloc.arena_max=1", "HOME={folder}"), pool_bytes="64m")
+    (server,) = WORKLOAD.scene(POOL, own, PLACES).servers
+    joined = "glibc.malloc.arena_max=1:glibc.malloc.hugetlb=2"
+    assert server.environment == {"GLIBC_TUNABLES": joined, "HOME": "/dev/shm/x/data"}
+    assert WORKLOAD.configuration(POOL, own) == ({"GLIBC_TUNABLES": joined}, ())
+    assert WORKLOAD.scene(BASE, own, PLACES).servers[0].environment["GLIBC_TUNABLES"] == "glibc.malloc.arena_max=1"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", Listens(port=4711)),
+        ("tcp:{port}", Listens(port=4711)),
+        ("tcp:80", Listens(port=80)),
+        ("unix:{folder}/socket", Listens(path="/dev/shm/x/data/socket")),
+        ("unix:@name", Listens(path="@name")),
+        ("line:^Ready to accept", Says("^Ready to accept")),
+        ("line:{port}", Says("{port}")),
+    ],
+)
+def test_what_says_that_it_is_up(text: str, expected: Listens | Says) -> None:
+    assert ready(text, SERVER, PLACES) == expected
+
+
+def test_a_server_whose_command_names_no_port_is_up_when_it_listens_anywhere() -> None:
+    assert ready("", ("serve",), PLACES) == Listens()
+
+
+def test_a_command_may_say_that_it_is_up_and_no_shell_reads_it() -> None:
+    found = ready("exec:ask -p {port} 'are you;there' $HOME", SERVER, PLACES)
+    assert isinstance(found, Step)
+    assert found.argv == ("ask", "-p", "4711", "are you;there", "$HOME")
+
+
+def test_words_are_split_as_a_shell_does_and_nothing_else_of_it_is_done() -> None:
+    assert split("a 'b c' \"d\" e\\ f; g | h > i `j` $(k) *") == (
+        *("a", "b c", "d", "e f;", "g", "|", "h", ">", "i", "`j`", "$(k)", "*"),
+    )
+    for wrong, why in (("a 'b", "no closing quotation"), ("", "names no program"), ("''", "names no program")):
+        with pytest.raises(ValueError, match=why):
+            split(wrong)
+
+
+def test_variables_are_names_with_values() -> None:
+    assert variables(("A=", "B=c=d")) == {"A": "", "B": "c=d"}
+    for wrong in ("=a", "1A=b", "a b=c", "A"):
+        with pytest.raises(ValueError, match="is not NAME=VALUE"):
+            variables((wrong,))
+
+
+def test_a_machine_without_ports_leaves_the_mark() -> None:
+    assert filled_in(("{port}",), msgspec.structs.replace(PLACES, ports=())) == ("{port}",)
+
+
+# -- what is read
+
+
+def test_what_the_server_used_is_told_for_each_operation_that_the_load_names() -> None:
+    told = Said({"timed": "did 2000 in 1 s"}, sut=use(0.5), client=use(0.25))
+    plain = WORKLOAD.read(told, values())
+    assert plain.metrics == {"server_cpu_s": 0.5, "server_cpu_us": None}
+    assert plain.absent == {"server_cpu_us": "no value is named operations"}
+    assert plain.facts == {"load_cpu_s": 0.25}
+    counted = WORKLOAD.read(told, values(values=("operations,neutral=regex:did ([0-9]+)",)))
+    assert counted.metrics == {"server_cpu_s": 0.5, "server_cpu_us": 250.0}
+
+
+def test_what_was_not_counted_is_absent_with_the_reason() -> None:
+    found = WORKLOAD.read(Said({"timed": "did 0"}), values(values=("operations,neutral=regex:did ([0-9]+)",)))
+    assert found.metrics == {"server_cpu_s": None, "server_cpu_us": None}
+    assert set(found.absent.values()) == {"the server's CPU time was not counted"}
+    none = WORKLOAD.read(Said({"timed": "0"}, sut=use(1.0)), values(values=("operations,neutral=regex:[0-9]+",)))
+    assert none.absent == {"server_cpu_us": "operations is 0"}
+
+
+def test_a_load_that_does_not_say_it_fails() -> None:
+    with pytest.raises(ValueError, match="nothing in its output matches"):
+        WORKLOAD.read(Said({"timed": "\x1b[2J\0"}), values(values=("rate,higher=regex:rate ([0-9]+)",)))
+
+
+# -- as a workload of a study
+
+
+def cell(**parameters: Any) -> Any:
+    told = {"server": list(SERVER), "load": list(LOAD), **parameters}
+    (found,) = resolve(study_of(workload=[{"name": "service", "parameters": told}]), discover())
+    return found
+
+
+def test_the_time_of_the_load_is_judged_or_the_first_value() -> None:
+    assert (cell().metric.name, cell().metric.better) == ("wall_s", "lower")
+    assert cell(values=["rate,higher,1/s=json:.rate"]).metric.name == "rate"
+
+
+def test_a_value_cannot_have_the_name_of_a_metric_of_its_own() -> None:
+    with pytest.raises(StudyError, match="names a metric wrongly"):
+        cell(values=["server_cpu_s,lower=regex:x"])
+
+
+def test_a_service_has_a_server_and_a_load() -> None:
+    for key in ("server", "load"):
+        with pytest.raises(StudyError, match=key):
+            cell(**{key: []})
+    with pytest.raises(StudyError, match="load"):
+        resolve(study_of(workload=[{"name": "service", "parameters": {"server": ["a"]}}]), discover())
+
+
+# -- in turns
+
+TUNED = msgspec.structs.replace(BASE, mechanism="process", knobs={}, environment={"A": "1"})
+ALWAYS = msgspec.structs.replace(HUGE, knobs={"/sys/kernel/mm/transparent_hugepage/enabled": "always"})
+
+
+def in_turns(arm: Treatment, baseline: Treatment = BASE, **parameters: Any) -> str | None:
+    told = values(**parameters)
+    return refusal("resident", arm, baseline, WORKLOAD, told, taken=1, slots=0, metric="wall_s")
+
+
+def test_a_service_takes_turns_where_no_setting_of_the_machine_is_turned() -> None:
+    assert in_turns(TUNED) is None
+    assert in_turns(msgspec.structs.replace(TUNED, target=PageTarget("any", 4096))) is None
+
+
+def test_what_it_says_of_its_own_time_is_not_compared_in_turns() -> None:
+    refused = in_turns(TUNED, values=("rate,higher=regex:x",)) or ""
+    assert "its own clock goes on while it stands still" in refused
+
+
+def test_a_machine_wide_setting_needs_memory_that_is_there_before_the_load() -> None:
+    refused = in_turns(ALWAYS) or ""
+    assert refused.startswith("its servers take their memory while they are asked, under one machine-wide setting")
+    assert in_turns(ALWAYS, fill=("fill",)) is None
+    assert "needs root" in (in_turns(msgspec.structs.replace(ALWAYS, mechanism="process"), fill=("fill",)) or "")
