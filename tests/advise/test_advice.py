@@ -115,7 +115,7 @@ def test_what_stands_behind_it_is_told() -> None:
     assert said[0].startswith("As it is: 1.0 s a run (6 runs, pairs of the same differ by 2% (sd))")
     assert any(one.startswith("Tried: always (host)") and "dropped by the screening" in one for one in said)
     assert any("pool-2m" in one and "at the screening's rate of 10%" in one for one in said)
-    assert any("advised" in one and "confirmed by blocks of its own: better" in one for one in said)
+    assert any("advised" in one and "judged by blocks of its own: better" in one for one in said)
     assert "Not tried: off: the program has base pages already." in said
     assert "Delivered: 97% of its memory in huge pages (0% before)." in said
     assert said[-1] == "Price: at most 104 MiB of memory, +4.0%."
@@ -268,7 +268,7 @@ def test_the_table_has_every_setting_with_the_rate_at_which_it_is_known() -> Non
     ]  # fmt: skip
     lines = list(details(made))
     assert [line.split()[0] for line in lines[:5]] == ["setting", "as-is", "advised", "pool-2m", "always"]
-    assert "confirmed at 99%" in lines[2]
+    assert "confirmation at 99%" in lines[2]
     assert "beside it, 99% by itself" in lines[3]
     assert lines[3].endswith("pool     dominated by advised")
     assert "screening, claims nothing" in lines[4]

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from hugewise import published
-from hugewise.analysis import forecast
+from hugewise.analysis import forecast, pilots
 from hugewise.analysis.published_forecast import replan
 from hugewise.cli.main import cli
 from hugewise.cli.plan import PlanOptions, answer
@@ -437,3 +437,16 @@ def test_sources_without_figures_say_so() -> None:
         assert found.comparisons == ()
         assert "No pairs can be forecast" in printed(report.published(found))
     assert "0.25 of such studies" in replan(published.load("percona-2018")).remarks[0]
+
+
+def test_an_arm_that_is_not_judged_is_not_planned_for() -> None:
+    keys = {"policies": ["base", "thp", "mthp-64k"], "method": "sequential"}
+    treatment = Treatment(policy="p", mechanism="system", target=PageTarget("any", 4096))
+    cell = CellRecord(
+        id="chase", workload="chase", values={}, metric=Metric("ns", "ns", "lower", "time"), baseline="base",
+        delivery=DeliveryThreshold(0.0, 0.01),
+        arms=tuple(ArmRecord(name, treatment, 0, Deployment(note="")) for name in keys["policies"]),
+    )  # fmt: skip
+    whole, beside = read(study_data(**keys), "s"), read(study_data(**keys, unjudged=["mthp-64k"]), "s")
+    assert [one.arm for one in pilots.judged(whole, [cell])] == ["thp", "mthp-64k"]
+    assert [one.arm for one in pilots.judged(beside, [cell])] == ["thp"]

@@ -173,3 +173,15 @@ def test_hostile_names_stay_text_in_every_format() -> None:
         assert "<script" not in page(found)
         assert "<script" not in text(found).replace("\\<", "")
         assert "\x1b" not in page(found) + text(found) + terminal(found)
+
+
+def test_an_arm_that_is_not_judged_is_no_choice_and_has_no_answer() -> None:
+    results = judged(("equivalent", 1.0), ("none", 0.6))
+    (cell,) = results.cells
+    first, beside = cell.comparisons
+    beside = replace(beside, method="unjudged", verdict="none")
+    whole = replace(results, cells=(replace(cell, comparisons=(first, beside)),))
+    assert only(whole).text == only(judged(("equivalent", 1.0))).text
+    assert selection(whole) == ""
+    better = replace(first, verdict="better", ratio=0.9)
+    assert selection(replace(results, cells=(replace(cell, comparisons=(better, beside)),))) == ""

@@ -361,7 +361,7 @@ def _grown(last: Confirmed) -> str:
 def _fate(found: Advice, name: str) -> str:
     screen, last = found.screen, found.confirmed
     if last is not None and last.candidate == name:
-        return f"; confirmed by blocks of its own: {last.verdict}"
+        return f"; judged by blocks of its own: {last.verdict}"
     if screen is None:
         return ""
     if (gone := screen.left_out.get(name)) is not None:

@@ -52,6 +52,6 @@ def _cure(own: Sequence[str]) -> str:
     if own:
         return f"name one of {', '.join(own)}"
     return (
-        "name one in its output, such as --value 'p99_ms,lower,ms=regex:p99 ([0-9.]+)', or ask of a server under its"
-        " load, whose generator tells p99"
+        "name one in its output (of a server: of its load), such as --value 'p99_ms,lower,ms=regex:p99 ([0-9.]+)',"
+        " or advise on a study whose workload tells one, such as redis"
     )

@@ -15,7 +15,7 @@ __all__ = ["beside", "grown", "mib", "nothing_smaller", "objective", "of_memory"
 
 _UNCHANGED = 0.005  # of a footprint
 _KNOWN: dict[KnownFrom, str] = {
-    "confirmed": "confirmed at {}",
+    "confirmed": "confirmation at {}",
     "beside": "beside it, {} by itself",
     "screening": "screening, claims nothing",
 }

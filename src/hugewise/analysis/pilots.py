@@ -42,7 +42,8 @@ class Pilot:
 def judged(study: Study, cells: Sequence[ComparedCell]) -> list[Contrast]:
     """The comparisons that share the error rate, each once: its end points are judged on the same pairs."""
     contrasts = dict.fromkeys(method.contrast for method in methods_for(study, cells))
-    return [contrast for contrast in contrasts if contrast.metric.better != "neutral"]
+    claimed = [contrast for contrast in contrasts if contrast.arm not in study.unjudged]
+    return [contrast for contrast in claimed if contrast.metric.better != "neutral"]
 
 
 def read(study: Study, runs: Sequence[Path]) -> dict[str, Pilot]:
