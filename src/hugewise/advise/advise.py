@@ -219,7 +219,7 @@ def _taken(
     """The candidates that the workload can take here, and those that are left out: a server has settings of its own."""
     if not tried:
         return tried, left
-    planned = make_plan(questions.screening(asked, tried, int(found.memory * _POOL_ROOM), 1.0))
+    planned = make_plan(questions.screening(asked, tried, int(found.memory * layout_phases.POOL_ROOM), 1.0))
     why = {one.policy: one.reason for one in planned.left_out}
     whole = why.get(EVERY)
     refused = [one for one in tried if one.name in why or whole is not None]
