@@ -202,6 +202,20 @@ fn a_setuid_program_gains_nothing() {
 }
 
 #[test]
+fn who_called_has_their_groups_and_no_other() {
+    if !need_root() {
+        return;
+    }
+    let attempt = Attempt::script("grep ^Groups /proc/self/status").by_stranger().with("groups", json!([7, 12_345]));
+    attempt.run();
+    assert_eq!(attempt.all_said().split_whitespace().collect::<Vec<_>>(), ["Groups:", "7", "12345"]);
+    let attempt = Attempt::script("true").with("groups", json!([7]));
+    let refused = attempt.command().output().unwrap();
+    assert!(!refused.status.success());
+    assert!(format!("{refused:?}").contains("only of an account that it becomes"), "{refused:?}");
+}
+
+#[test]
 fn the_callers_own_programs_stay_as_they_are() {
     let attempt = Attempt::script("grep NoNewPrivs /proc/self/status; ulimit -c");
     attempt.run();

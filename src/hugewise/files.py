@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hugewise.errors import StorageError, UserError
 
-__all__ = ["OWN", "RESUME", "changeable", "made_folder", "own", "storing", "sync", "write_whole"]
+__all__ = ["OWN", "RESUME", "caller", "changeable", "hand_over", "made_folder", "own", "storing", "sync", "write_whole"]
 
 RESUME = "free some space or name another folder with --results; what was accepted is kept: hugewise resume"
 """The cure for a file of a run."""
@@ -66,12 +66,69 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
     sync(path.parent)
 
 
-def made_folder(path: Path) -> None:
-    """Have the folder `path`, with those above it, on disk. Raises OSError."""
+def made_folder(path: Path, *, theirs: bool = False) -> None:
+    """Have the folder `path`, with those above it, on disk. `theirs`: new ones belong to who called sudo, where the
+    folder above does. Raises OSError.
+    """
     if not path.is_dir():
-        made_folder(path.parent)
+        made_folder(path.parent, theirs=theirs)
         path.mkdir(exist_ok=True)
+        if theirs:
+            _hand_over_empty(path)
         sync(path.parent)
+
+
+def caller() -> tuple[int, int] | None:
+    """The account and the group of who called root through sudo; None where nobody did."""
+    uid = _asked()
+    if uid == 0:
+        return None
+    said = os.environ.get("SUDO_GID", "")
+    with contextlib.suppress(KeyError):
+        own = pwd.getpwuid(uid)
+        groups = os.getgrouplist(own.pw_name, own.pw_gid)
+        return uid, int(said) if said.isascii() and said.isdigit() and int(said) in groups else own.pw_gid
+    return None
+
+
+def hand_over(folder: Path) -> None:
+    """Give a folder of root's, with all in it that is root's own, to who called sudo; to nobody where nobody did.
+
+    As root, of what is written no more. Until then no account can put anything in it, and a folder is given away when
+    all in it was, so that no name leads elsewhere. Raises OSError.
+    """
+    who = caller()
+    if who is None:
+        return
+    top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if os.fstat(top).st_uid != 0:
+            return
+        for _, _, names, held in os.fwalk(".", topdown=False, dir_fd=top):
+            for name in names:
+                found = os.stat(name, dir_fd=held, follow_symlinks=False)
+                if found.st_uid == 0 and stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+                    os.chown(name, *who, dir_fd=held, follow_symlinks=False)
+            if os.fstat(held).st_uid == 0:
+                os.fchown(held, *who)
+    finally:
+        os.close(top)
+
+
+def _hand_over_empty(path: Path) -> None:
+    """Give a folder of root's that was just made to who called sudo: who owns what is above it may have put another one
+    in its place, of which an empty one is all that they gain.
+    """
+    who = caller()
+    if who is None or path.parent.stat().st_uid != who[0]:
+        return
+    held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with os.scandir(held) as names:
+            if os.fstat(held).st_uid == 0 and not any(names):
+                os.fchown(held, *who)
+    finally:
+        os.close(held)
 
 
 OWN = "as root, name a folder that root alone can change; or let sudo call root for that account"

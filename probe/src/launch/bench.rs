@@ -83,6 +83,7 @@ fn plan(args: &BenchArgs) -> anyhow::Result<Plan> {
         opened: vec![],
         uid: None,
         gid: None,
+        groups: vec![],
         thp_disable: ThpDisable::None,
         cgroups: open_cgroups(&args.cgroup)?,
         cpus: None,

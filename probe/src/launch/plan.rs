@@ -34,6 +34,7 @@ pub struct Plan {
     pub opened: Vec<OwnedFd>,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
+    pub groups: Vec<libc::gid_t>,
     pub thp_disable: ThpDisable,
     /// Open cgroup.procs files.
     pub cgroups: Vec<File>,

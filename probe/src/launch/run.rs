@@ -135,6 +135,7 @@ fn prepare(spec: &Spec) -> anyhow::Result<Result<Prepared, String>> {
         opened: open_for_child(&spec.opens)?,
         uid: spec.uid,
         gid: spec.gid,
+        groups: spec.groups.clone(),
         thp_disable: spec.thp_disable,
         cgroups: open_cgroups(&spec.cgroup_procs)?,
         cpus: spec.cpus.clone(),

@@ -148,7 +148,7 @@ extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
         }
         // Raw calls: glibc's wrappers would change every thread of the parent, whose memory this is.
         if plan.uid.is_some() || plan.gid.is_some() {
-            job.must(Step::Groups, libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()));
+            job.must(Step::Groups, libc::syscall(libc::SYS_setgroups, plan.groups.len(), plan.groups.as_ptr()));
         }
         if let Some(gid) = plan.gid {
             job.must(Step::Gid, libc::syscall(libc::SYS_setresgid, gid, gid, gid));
@@ -282,6 +282,7 @@ mod tests {
             opened: vec![],
             uid: None,
             gid: None,
+            groups: vec![],
             thp_disable: ThpDisable::None,
             cgroups: vec![],
             cpus: None,

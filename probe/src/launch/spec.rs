@@ -41,6 +41,9 @@ pub struct Spec {
     /// Files that are opened as the caller, for reading; the workload has them as descriptors 3, 4, ...
     #[serde(default)]
     pub opens: Vec<PathBuf>,
+    /// Supplementary groups of the account that it becomes; none are kept of the caller's.
+    #[serde(default)]
+    pub groups: Vec<u32>,
     /// It has an IPC namespace: what it leaves of System V's shared memory, semaphores and queues goes with it.
     #[serde(default)]
     pub own_ipc: bool,
@@ -130,6 +133,9 @@ impl Spec {
         }
         if self.micro && !self.opens.is_empty() {
             return Err(format!("opens = {:?}: a micro-workload reads no files; leave it out", self.opens));
+        }
+        if !self.groups.is_empty() && self.uid.or(self.gid).is_none() {
+            return Err(format!("groups = {:?}: only of an account that it becomes; give uid and gid", self.groups));
         }
         for (key, value) in &self.env {
             if key.is_empty() || key.contains(['=', '\0']) || value.contains('\0') {

@@ -23,7 +23,7 @@ from hugewise.advise.advice import Advice, answer
 from hugewise.advise.program import is_own
 from hugewise.advise.question import Question
 from hugewise.errors import UserError
-from hugewise.files import made_folder, own, storing, write_whole
+from hugewise.files import hand_over, made_folder, own, storing, write_whole
 from hugewise.model.results import Results
 from hugewise.plan.cells import Resolved, resolve
 from hugewise.session import progress
@@ -174,7 +174,10 @@ def _conducted(
                 _keep(found, folder)
         if one.advice is not None and one.advice.arrived != "finished":
             listener(progress.Message(f"interrupted; all of it goes on by: hugewise advise --resume {folder}"))
-            break
+            return found, folder
+    if folder.is_dir():
+        with storing(f"the advice {folder}"):
+            hand_over(folder)
     return found, folder
 
 
@@ -192,6 +195,7 @@ def _advised(
 
 def _keep(found: StudyAdvice, folder: Path) -> None:
     with storing(f"the advice {folder}"):
+        made_folder(folder.parent, theirs=True)
         made_folder(folder)
         write_whole(folder / RECORD, msgspec.json.format(msgspec.json.encode(found), indent=1))
 

@@ -23,11 +23,11 @@ _MOST = 64 << 20  # bytes of its file that are looked at
 
 
 _AS_IS = Treatment(policy="as-is", mechanism="process", target=PageTarget("any", 4096))
-_PORTS = 1 << 10  # numbers that name no port that is used: nothing is started
+_PORTS = 1 << 10  # of numbers that are written and not used: nothing is started
 
 
-def program_of(workload: Workload, values: Mapping[str, ParameterValue]) -> str | None:
-    """The program whose pages a workload is about: its first server, or the timed command; None of what has none.
+def program_of(workload: Workload, values: Mapping[str, ParameterValue]) -> tuple[str, ...]:
+    """The words of the program whose pages a workload is about: its first server, or the timed command.
 
     Raises HugewiseError where the workload lacks something that it would be made of.
     """
@@ -35,8 +35,8 @@ def program_of(workload: Workload, values: Mapping[str, ParameterValue]) -> str 
         ports = tuple(range(_PORTS, _PORTS + workload.ports))
         scene = workload.scene(_AS_IS, values, Places(data="/data", run="/run", ports=ports, sut=(0,), client=(0,)))
         servers = [server for server in scene.servers if server.treated]
-        return servers[0].argv[0] if servers else scene.timed.argv[0]
-    return workload.launch(_AS_IS, values).argv[0] if isinstance(workload, Direct) else None
+        return servers[0].argv if servers else scene.timed.argv
+    return workload.launch(_AS_IS, values).argv if isinstance(workload, Direct) else ()
 
 
 def is_own(workload: Workload, values: Mapping[str, ParameterValue]) -> bool:

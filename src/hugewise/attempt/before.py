@@ -11,7 +11,7 @@ from hugewise.attempt import believed, outcome
 from hugewise.attempt.play import Surroundings
 from hugewise.errors import UserError
 from hugewise.files import storing
-from hugewise.host.local_machine import apart
+from hugewise.host.local_machine import apart, groups_of
 from hugewise.machine import probe, serving
 from hugewise.machine.machine import Machine
 
@@ -52,6 +52,7 @@ class Before:
             timeout_s=self.timeout,
             limits=probe.Limits(rooms=(cwd,)),
             own_ipc=apart(self.machine, who),
+            groups=groups_of(self.machine, who),
         )
         job = probe.Job.below(self.outputs, "prepare", spec)
         with storing(str(self.outputs)):

@@ -10,7 +10,7 @@ from hugewise.attempt.play import Play
 from hugewise.attempt.underway import Group, Work
 from hugewise.errors import AttemptLostError, ProbeError, StorageError
 from hugewise.files import RESUME, storing
-from hugewise.host.local_machine import apart
+from hugewise.host.local_machine import apart, groups_of
 from hugewise.machine import probe, serving
 from hugewise.model.metric import COUNTERS
 
@@ -104,4 +104,5 @@ def _spec(
         barrier=None if meeting is None else meeting.barrier,
         limits=probe.Limits(rooms=(cwd,)),
         own_ipc=apart(work.site.machine, cell.account),
+        groups=groups_of(work.site.machine, cell.account),
     )

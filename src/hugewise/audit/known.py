@@ -67,7 +67,9 @@ def _kept(name: str, value: str) -> str | None:
         return None
     between, pattern = _PARTS[name]
     # Matched by its begin alone: what is longer is not shown, and a pattern may take the square of a length.
-    parts = [shown_value(part) for part in value[: 1 << 16].split(between) if pattern.fullmatch(part.strip()[:_LONGEST])]
+    parts = [
+        shown_value(part) for part in value[: 1 << 16].split(between) if pattern.fullmatch(part.strip()[:_LONGEST])
+    ]
     return between.join(parts)[: 4 * _LONGEST] or None
 
 

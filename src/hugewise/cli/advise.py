@@ -1,4 +1,4 @@
-"""`hugewise advise`: from a command, the cells of a study, or a run that exists, to settings."""
+"""`hugewise advise`: from a command, a service, the cells of a study, or a run that exists, to settings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from hugewise.cli import asking, completion, options, service
@@ -21,10 +22,10 @@ _TIME_S = 600.0
 _COMMAND = "hugewise advise -- COMMAND ARGS..."
 _OPTIONS = {"time_": "time", "values": "value", "run_": "from", "resumed": "resume"}
 # What each form takes beside --output and --json; the others are refused.
-_ASKED = ("time_", "margin", "confidence", "max_candidates")
+_ASKED = ("time_", "margin", "confidence", "max_candidates", "priority")
 _OF_COMMAND = ("metric", "values", "pool", "prepare", "curve")
-_OF_SERVICE = ("metric", "values", "pool", *service.NAMES)
 _OF_STUDY = ("only", "scale")
+_OF_SERVICE = ("metric", "values", "pool", *service.NAMES)
 _OF_RUNS = ("anyway", "results")
 
 
@@ -49,6 +50,7 @@ class _Dashed(click.Command):
 @click.argument(
     "command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]", shell_complete=completion.command
 )
+@service.options
 @click.option(
     "--from",
     "run_",
@@ -72,12 +74,18 @@ class _Dashed(click.Command):
 @click.option("--margin", default="2%", show_default=True, help="Smaller differences make none.")
 @click.option("--confidence", default="0.99", show_default=True, help="Confidence of each verdict.")
 @click.option("--max-candidates", type=click.IntRange(1, 6), default=6, show_default=True, help="Settings to try.")
+@click.option(
+    "--priority",
+    type=click.Choice(["speed", "memory", "tail"]),
+    default="speed",
+    show_default=True,
+    help="What the best is: the metric, unless memory grows by over 10%; the footprint; or an upper quantile.",
+)
 @click.option("--pool", help="Hugetlb memory that COMMAND needs, such as 512m (default: what it was seen to use).")
 @click.option("--curve", is_flag=True, help="No setting: the gain at 0 to 100% of the heap on huge pages, its knee.")
 @options.PREPARE
 @options.SCALE
 @options.ONLY
-@service.options
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Write the files to deploy below it.")
 @click.option("--unit", help="The service that the files of --output are for, such as redis-server.service.")
 @click.option("--resume", "resumed", type=click.Path(path_type=Path), help="Go on with the advice in this folder.")
@@ -89,34 +97,34 @@ def advise(
     command: Sequence[str],
     run_: Path | None,
     resumed: Path | None,
-    output: Path | None,
     *,
+    output: Path | None,
     unit: str | None,
     as_json: bool,
     **asked: Any,
 ) -> None:
     """What to set, what it gains, what it costs: advise -- COMMAND ARGS...
 
-    Of a service: advise --server "CMD ARGS" --load "CMD ARGS", split as a shell would, without one. For each cell of
-    STUDY: advise STUDY; by a run that exists: advise --from RUN.
+    Of a service: advise --server "CMD ARGS" --load "CMD ARGS", split as a shell would, without one. Of each cell of a
+    study: advise STUDY. By a run that exists: advise --from RUN.
 
-    A pilot runs the program as it is. Settings that can reach it are screened, and the one chosen is confirmed by runs
-    of its own, whose verdict has the confidence that was asked for. Nothing is left changed, and nothing is applied.
+    A pilot runs it as it is. Settings that can reach it are screened, and the one chosen is confirmed by runs of its
+    own, whose verdict has the confidence that was asked for. Nothing is left changed, and nothing is applied.
 
     Exit status: 0 answered, also where the answer is to leave it as it is; 1 hugewise or the host failed; 2 what was
     asked cannot be done; 130 interrupted, with what is known so far.
     """
-    forms = {"study": study is not None, "command": bool(command), "run_": run_ is not None}
-    forms |= {"server": any(asked[name] for name in service.NAMES), "resumed": resumed is not None}
-    _check(forms, asked)
+    service.must_be_whole(asked, command=bool(command))
+    forms = {"study": study is not None, "command": bool(command), "server": bool(asked["server"])}
+    _check({**forms, "run_": run_ is not None, "resumed": resumed is not None}, asked)
     _check_files(output, unit, curve=asked["curve"])
-    files = _Files(output, unit, as_json)
+    files = None if output is None else _Files(output, unit, as_json)
     if run_ is not None:
-        _of_run(run_, files)
+        _of_run(run_, files, as_json=as_json)
     elif study is not None or (resumed is not None and _of_cells(resumed)):
-        _of_study(study, resumed, asked, files)
+        _of_study(study, resumed, files, asked, as_json=as_json)
     else:
-        _of_command(command, resumed, asked, files)
+        _of_command(command, resumed, files, asked, as_json=as_json)
 
 
 def _of_cells(folder: Path) -> bool:
@@ -125,25 +133,13 @@ def _of_cells(folder: Path) -> bool:
     return is_study(folder)
 
 
-class _Files(NamedTuple):
-    """Where the files to deploy go, and whom they are for; `as_json`: what is said of them is no answer."""
-
-    output: Path | None
-    unit: str | None
-    as_json: bool
-
-
 def _check(forms: dict[str, bool], asked: dict[str, Any]) -> None:
     """Raise UserError for a call that makes no sense, before anything is measured."""
-    if forms["server"] and not forms["resumed"]:
-        service.must_be_whole(asked, command=forms["command"])
     given = [name for name, there in forms.items() if there]
-    if forms["server"] and forms["resumed"]:
-        given = ["resumed"]  # it belongs to a new advice
     if len(given) != 1:
         what = "nothing" if not given else " and ".join(_called(name) for name in given)
         told = f"{what} to advise on: one thing is advised on at a time"
-        raise UserError(told, hint=f"{_COMMAND}, --server and --load, a STUDY, --from RUN, or --resume FOLDER")
+        raise UserError(told, hint=f"{_COMMAND}, --server CMD --load CMD, a STUDY, --from RUN, or --resume FOLDER")
     takes = {
         "command": (*_ASKED, *_OF_COMMAND, *_OF_RUNS),
         "server": (*_ASKED, *_OF_SERVICE, *_OF_RUNS),
@@ -153,7 +149,7 @@ def _check(forms: dict[str, bool], asked: dict[str, Any]) -> None:
     }[given[0]]
     cure = {
         "command": "leave it out: it is for a STUDY",
-        "server": "leave it out: it is for a COMMAND or a STUDY",
+        "server": "leave it out; what fills a server before its load is --fill",
         "study": "leave it out: the study has its own, set for the workload",
         "run_": "leave it out: nothing is measured, and the run has its own",
         "resumed": "leave it out: the advice has its question",
@@ -166,7 +162,7 @@ def _check(forms: dict[str, bool], asked: dict[str, Any]) -> None:
 
 
 def _check_files(output: Path | None, unit: str | None, *, curve: bool) -> None:
-    """Raise UserError where files could not be written, before anything is measured."""
+    """Raise UserError where files could not be written, or not for that unit."""
     if output is not None and curve:
         raise UserError("--output: a curve has no files to deploy", hint="it says how to use the layout that it finds")
     if output is not None:
@@ -183,17 +179,19 @@ def _check_files(output: Path | None, unit: str | None, *, curve: bool) -> None:
 
 
 def _called(form: str) -> str:
-    called = {"study": "a study", "command": "a command", "server": "a service", "run_": "--from"}
-    return called.get(form, "--resume")
+    words = {"study": "a study", "command": "a command", "server": "a service", "run_": "--from"}
+    return words.get(form, "--resume")
 
 
 def _option(name: str) -> str:
     return _OPTIONS.get(name, name.replace("_", "-"))
 
 
-def _of_command(command: Sequence[str], resumed: Path | None, asked: dict[str, Any], files: _Files) -> None:
+def _of_command(
+    command: Sequence[str], resumed: Path | None, files: _Files | None, asked: dict[str, Any], *, as_json: bool
+) -> None:
     from hugewise.advise import advise as phases  # noqa: PLC0415
-    from hugewise.advise.advice import answer, details  # noqa: PLC0415
+    from hugewise.advise.advice import answer, details, objective, settings  # noqa: PLC0415
     from hugewise.session import progress  # noqa: PLC0415
 
     anyway, results = asked["anyway"], asked["results"]
@@ -202,9 +200,11 @@ def _of_command(command: Sequence[str], resumed: Path | None, asked: dict[str, A
             found, folder = phases.resume(resumed, listener=listener, anyway=anyway)
         else:
             found, folder = phases.advise(_question(command, asked), results, listener=listener, anyway=anyway)
-    if files.as_json:
-        say_json(found)
+    if as_json:
+        told = {"objective": objective(found), "answer": answer(found), "settings": settings(found)}
+        say_json(msgspec.to_builtins(found) | told)
     else:
+        say(objective(found))
         say(answer(found))
         for line in details(found):
             say(f"  {line}")
@@ -214,12 +214,15 @@ def _of_command(command: Sequence[str], resumed: Path | None, asked: dict[str, A
         if found.curve is not None:
             say(f"  Figure: {folder / 'curve.svg'}")
         say(f"Advice: {folder}")
-    _write([] if found.confirmed is None else [("", found.confirmation_folder)], files)
+    if files is not None:
+        files.of([("", found)])
     if found.arrived != "finished":
         sys.exit(130)
 
 
-def _of_study(study: str | None, resumed: Path | None, asked: dict[str, Any], files: _Files) -> None:
+def _of_study(
+    study: str | None, resumed: Path | None, files: _Files | None, asked: dict[str, Any], *, as_json: bool
+) -> None:
     from hugewise.advise import of_study  # noqa: PLC0415
     from hugewise.advise.advice import details  # noqa: PLC0415
     from hugewise.session import progress  # noqa: PLC0415
@@ -236,7 +239,7 @@ def _of_study(study: str | None, resumed: Path | None, asked: dict[str, Any], fi
             found, folder = of_study.resume(resumed, listener=listener, anyway=asked["anyway"])
         else:
             found, folder = of_study.advise(begun, asked["results"], listener=listener, anyway=asked["anyway"])
-    if files.as_json:
+    if as_json:
         say_json(found)
     else:
         for line in of_study.told(found):
@@ -248,8 +251,9 @@ def _of_study(study: str | None, resumed: Path | None, asked: dict[str, Any], fi
                     say(f"  {line}")
                 say(f"  Advice: {one.folder}")
         say(f"\nAdvice: {folder}")
-    advised = [(one.cell, one.advice) for one in found.cells if one.advice is not None]
-    _write([(cell, each.confirmation_folder) for cell, each in advised if each.confirmed is not None], files)
+    if files is not None:
+        advised = [(one.cell, one.advice) for one in found.cells if one.advice is not None]
+        files.of(advised)
     if found.arrived != "finished":
         sys.exit(130)
 
@@ -264,11 +268,11 @@ def _must_be_study(name: str) -> None:
         raise UserError(f"{name}: a program, and no study", hint=f"hugewise advise -- {name}")
 
 
-def _of_run(folder: Path, files: _Files) -> None:
+def _of_run(folder: Path, files: _Files | None, *, as_json: bool) -> None:
     from hugewise.advise.from_run import advice_of_run, details, sentences  # noqa: PLC0415
 
     found, results = advice_of_run(folder)
-    if files.as_json:
+    if as_json:
         say_json(found)
     else:
         for line in sentences(found):
@@ -276,27 +280,40 @@ def _of_run(folder: Path, files: _Files) -> None:
         for line in details(found):
             say(f"  {line}")
         say(f"Run: {folder} ({found.state}; nothing was measured anew)")
-    if files.output is not None:
+    if files is not None:
+        files.write([results])
+
+
+class _Files(NamedTuple):
+    """Where files to deploy are written, and for which unit; with JSON on stdout, what is said of them is not."""
+
+    output: Path
+    unit: str | None
+    as_json: bool
+
+    def of(self, advised: Sequence[tuple[str, Any]]) -> None:
+        """Write those of advices: the name of the cell (empty: as in the run), and what was found."""
+        import hugewise  # noqa: PLC0415
+        from hugewise.advise.advice import recommended  # noqa: PLC0415
+        from hugewise.advise.of_study import named  # noqa: PLC0415
+
+        confirmed = [(cell, each) for cell, each in advised if each.confirmed is not None]
+        # What is faster has its files all the same: whether it is worth its memory is the user's to weigh.
+        whole = [(cell, each) for cell, each in confirmed if each.question.priority != "memory" or recommended(each)]
+        if not whole:
+            why = "nothing is recommended" if confirmed else "nothing was confirmed"
+            say(f"{self.output}: no files: {why}", err=self.as_json)
+            return
+        runs = [named(hugewise.open_results(each.confirmation_folder), cell) for cell, each in whole]
+        self.write(runs, [each.chosen if recommended(each) else None for _, each in whole])
+
+    def write(self, runs: Sequence[Any], arms: Sequence[str | None] = ()) -> None:
+        """Write those of the best arm of each cell of these results, or of the arms that are named."""
         from hugewise.report.deployed import write_files  # noqa: PLC0415
 
-        for line in write_files(results, files.output, files.unit):
-            say(line, err=files.as_json)
-
-
-def _write(confirmed: Sequence[tuple[str, str]], files: _Files) -> None:
-    """Write the files of what was confirmed: the name of its cell (empty: as in the run), and the run's folder."""
-    if files.output is None:
-        return
-    if not confirmed:
-        say(f"{files.output}: no files: nothing was confirmed", err=files.as_json)
-        return
-    import hugewise  # noqa: PLC0415
-    from hugewise.advise.of_study import named  # noqa: PLC0415
-    from hugewise.report.deployed import write_files  # noqa: PLC0415
-
-    first, *others = [named(hugewise.open_results(folder), cell) for cell, folder in confirmed]
-    for line in write_files(first, files.output, files.unit, also=others):
-        say(line, err=files.as_json)
+        first, *others = runs
+        for line in write_files(first, self.output, self.unit, also=others, arms=arms):
+            say(line, err=self.as_json)
 
 
 def _read(name: str, text: str, how: Callable[[str], Any], such: str) -> Any:
@@ -321,6 +338,7 @@ def _how(asked: dict[str, Any]) -> dict[str, Any]:
         "margin": _read("margin", asked["margin"], parse_share, "2%"),
         "confidence": _read("confidence", asked["confidence"], parse_share, "0.99"),
         "most": asked["max_candidates"],
+        "priority": asked["priority"],
         "pool": 0 if asked["pool"] is None else _read("pool", asked["pool"], parse_size, "512m"),
     }
 
@@ -333,8 +351,7 @@ def _question(command: Sequence[str], asked: dict[str, Any]) -> Any:
     given = _seconds(asked)
     seconds = _TIME_S if given is None else given
     if asked["server"]:
-        table = service.table(asked, seconds)
-    else:
-        prepare = asking.words("prepare", asked["prepare"])
-        table = of_command(command, metric=asked["metric"], values=asked["values"], prepare=prepare)
+        return Question(workload=service.table(asked, seconds), seconds=seconds, **_how(asked))
+    prepare = asking.words("prepare", asked["prepare"])
+    table = of_command(command, metric=asked["metric"], values=asked["values"], prepare=prepare)
     return Question(workload=table, seconds=seconds, curve=asked["curve"], **_how(asked))

@@ -10,7 +10,9 @@ from pathlib import Path
 from hugewise.errors import UserError
 from hugewise.model.workload import RunsAs
 
-__all__ = ["account", "is_caller", "must_enter"]
+__all__ = ["account", "groups", "is_caller", "must_enter"]
+
+_NAMED = 'let sudo set them (sudo hugewise ...), or name an account: user = "..."'
 
 
 def account(user: str | None, runs_as: RunsAs, *, privileged: bool) -> pwd.struct_passwd | None:
@@ -30,18 +32,51 @@ def account(user: str | None, runs_as: RunsAs, *, privileged: bool) -> pwd.struc
             return pwd.getpwnam("nobody")
         except KeyError:
             raise UserError("no account `nobody` to run workloads as", hint='name one: user = "..."') from None
-    caller = os.environ.get("SUDO_UID", "")
+    return _who_called_sudo()
+
+
+def _who_called_sudo() -> pwd.struct_passwd | None:
+    """The account that called sudo, with the group that it had then; None where root began it itself.
+
+    Root's sudo sets SUDO_UID, SUDO_GID and SUDO_USER, and root is trusted; nobody else is asked, as what an account has
+    put there says nothing. Raises UserError where they contradict each other, or the accounts of this machine.
+    """
+    uid, gid, user = (os.environ.get(name, "") for name in ("SUDO_UID", "SUDO_GID", "SUDO_USER"))
+    if not (uid or gid or user):
+        return None
+    number = _number("SUDO_UID", uid)
+    if number == 0:
+        return None
     try:
-        return pwd.getpwuid(int(caller)) if caller.isdigit() and caller != "0" else None
-    except KeyError:
-        raise UserError(
-            f"SUDO_UID = {caller}: no such account to run the command as", hint='name one: user = "..."'
-        ) from None
+        entry = pwd.getpwnam(user) if user else pwd.getpwuid(number)
+    except (KeyError, OverflowError):
+        name = f"SUDO_USER = {user}" if user else f"SUDO_UID = {uid}"
+        raise UserError(f"{name}: no such account to run the command as", hint=_NAMED) from None
+    if entry.pw_uid != number:
+        raise UserError(f"SUDO_UID = {uid} is not the account SUDO_USER = {user}", hint=_NAMED)
+    group = _number("SUDO_GID", gid) if gid else entry.pw_gid
+    if group not in os.getgrouplist(entry.pw_name, entry.pw_gid):
+        raise UserError(f"SUDO_GID = {gid} is no group of {entry.pw_name}", hint=_NAMED)
+    return pwd.struct_passwd((*entry[:3], group, *entry[4:]))
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise UserError(f"{name} = {text!r}: no number, as sudo sets it", hint=_NAMED)
+    return int(text)
 
 
 def is_caller(who: pwd.struct_passwd | None) -> bool:
     """Whether the account (None: this process's) is that of the person who started hugewise, maybe by sudo."""
-    return who is None or str(who.pw_uid) in (str(os.getuid()), os.environ.get("SUDO_UID"))
+    called = os.environ.get("SUDO_UID") if os.geteuid() == 0 else None
+    return who is None or str(who.pw_uid) in (str(os.getuid()), called)
+
+
+def groups(who: pwd.struct_passwd | None) -> tuple[int, ...]:
+    """The supplementary groups of a program of that account: those that who called sudo has; of any other none."""
+    if who is None or os.geteuid() != 0 or not is_caller(who):
+        return ()
+    return tuple(sorted(set(os.getgrouplist(who.pw_name, who.pw_gid))))
 
 
 def must_enter(who: pwd.struct_passwd, folder: Path) -> None:
@@ -51,7 +86,7 @@ def must_enter(who: pwd.struct_passwd, folder: Path) -> None:
     """
     for each in (*reversed(folder.parents), folder):
         found = each.stat()
-        of_group = stat.S_IXGRP if found.st_gid == who.pw_gid else stat.S_IXOTH
+        of_group = stat.S_IXGRP if found.st_gid in (who.pw_gid, *groups(who)) else stat.S_IXOTH
         needed = stat.S_IXUSR if found.st_uid == who.pw_uid else of_group
         if who.pw_uid != 0 and not found.st_mode & needed:
             raise UserError(

@@ -20,13 +20,13 @@ from hugewise.beneath import Folder
 from hugewise.errors import StorageError
 from hugewise.files import storing
 from hugewise.host import scratch
-from hugewise.host.account import is_caller
+from hugewise.host.account import groups, is_caller
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import probe
 from hugewise.machine.machine import Machine
 from hugewise.model.host import Host
 
-__all__ = ["LocalLauncher", "LocalMachine", "apart"]
+__all__ = ["LocalLauncher", "LocalMachine", "apart", "groups_of"]
 
 _MOST_OF_ALL = 4 * reading.MOST  # bytes of the files of one pattern
 _LATELY = 64
@@ -160,6 +160,11 @@ class LocalMachine:
     def remove(self, path: str) -> None:
         """Remove a file or a tree."""
         scratch.discard(path)
+
+
+def groups_of(machine: Machine, who: pwd.struct_passwd | None) -> tuple[int, ...] | msgspec.UnsetType:
+    """The supplementary groups that a program of that account has: on this host those of who called sudo."""
+    return (groups(who) or msgspec.UNSET) if isinstance(machine, LocalMachine) else msgspec.UNSET
 
 
 def apart(machine: Machine, who: pwd.struct_passwd | None) -> bool | msgspec.UnsetType:

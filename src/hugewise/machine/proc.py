@@ -16,7 +16,18 @@ import msgspec
 
 from hugewise.model.host import Host, text_of
 
-__all__ = ["AT_BASE", "AT_SECURE", "Mount", "auxiliary", "fields", "kernel_text", "living", "meminfo", "mounts", "variables"]
+__all__ = [
+    "AT_BASE",
+    "AT_SECURE",
+    "Mount",
+    "auxiliary",
+    "fields",
+    "kernel_text",
+    "living",
+    "meminfo",
+    "mounts",
+    "variables",
+]
 
 AT_BASE, AT_SECURE = 7, 23
 """Keys of the auxiliary vector (getauxval(3))."""

@@ -88,7 +88,7 @@ def held_folder(place: Path, what: str = "the report") -> Folder:
     """
     for _ in range(2):  # what was not there before is looked at again
         own(place, f"{what} is not written to {place}", "write it as the account that the folder belongs to")
-        made_folder(place)
+        made_folder(place, theirs=True)
     return Folder.open(place.resolve())
 
 

@@ -74,9 +74,9 @@ def resume(
     _trust(path)
     folder = RunFolder(path, clock)
     run = folder.read()
+    study, seed = run.study, folder.seed(run)
     with files.storing(f"the run's folder {path}"):
         folder.hold()
-    study, seed = run.study, folder.seed(run)
     identity.check_host(path, run.opened, LocalHost())
     guests = provide(study, lambda text: listener(progress.Message(text)))
     plan = make_plan(study, guests=guests, resident=calibrated.residents(run.opened))
@@ -102,3 +102,6 @@ def _hold(session: Session) -> None:
             plan = make_plan(study, guests=guests, resident=calibrated.residents(run.opened))
             shared = session.listener, session.on_step, guests
             session = Session(study, folder, session.seed, plan, run, *shared, anyway=session.anyway)
+        if session.ended:
+            with files.storing(f"the run's folder {session.folder.path}"):
+                session.folder.hand_over()

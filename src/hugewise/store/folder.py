@@ -29,7 +29,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hugewise import reading
+from hugewise import files, reading
 from hugewise.beneath import Folder, discard
 from hugewise.errors import HugewiseError, RunError, StudyError, UserError
 from hugewise.files import made_folder, own, storing, sync, write_whole
@@ -88,6 +88,7 @@ class RunFolder:
         folder = cls(results / _UNSAFE.sub("-", study) / run, clock)
         with storing(f"the run's folder {folder.path}"):
             own(results, f"results = {str(results)!r}")
+            made_folder(folder.path.parent, theirs=True)
             made_folder(folder.path)
             folder.hold()
             (folder.place / "attempts").mkdir()
@@ -117,6 +118,11 @@ class RunFolder:
             )
         self.place = Path(f"/proc/{os.getpid()}/fd/{held.fileno()}")
         self._log = RunLog(self.path / "run.jsonl", self.place / "run.jsonl")
+
+    def hand_over(self) -> None:
+        """Give all of it to who called sudo, where it is held for root: of a run that has ended. Raises OSError."""
+        if self.place != self.path:
+            files.hand_over(self.place)
 
     def close(self) -> None:
         """Let go of it."""

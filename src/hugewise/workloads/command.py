@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from hugewise.machine import layouts, programs
 from hugewise.model.metric import COMMON, Metric
-from hugewise.model.policy import Treatment, laid_pool
+from hugewise.model.policy import Treatment
 from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Proof, RunsAs
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._value import extract, named_in
@@ -76,9 +76,8 @@ class Command:
         heap = values.get("pool_bytes", 0)
         assert isinstance(heap, int)
         # Of the same size in every arm, so that the heap is laid out alike.
-        return Launch(
-            argv=argv, proof=chosen, environment=layouts.environment(treatment, heap), prepare=_prepare(values)
-        )
+        environment = layouts.environment(treatment, heap)
+        return Launch(argv=argv, proof=chosen, environment=environment, prepare=_prepare(values))
 
     def unlaid(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
         """The program must be one that the layout library can be loaded into."""
@@ -98,11 +97,10 @@ class Command:
         return 0
 
     def pool(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        """As named by the user, in whole pages; of a mosaic its ranges."""
+        """As named by the user, in whole pages."""
         size = values.get("pool_bytes", 0)
         assert isinstance(size, int)
-        whole = treatment.target.kind == "hugetlb"
-        return whole_pages(size, treatment.target.size) if whole else laid_pool(treatment.layout)[1]
+        return whole_pages(size, treatment.target.size) if treatment.target.kind == "hugetlb" else 0
 
 
 def _prepare(values: Mapping[str, ParameterValue]) -> tuple[str, ...]:
