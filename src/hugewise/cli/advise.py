@@ -204,7 +204,8 @@ def _of_command(
         told = {"objective": objective(found), "answer": answer(found), "settings": settings(found)}
         say_json(msgspec.to_builtins(found) | told)
     else:
-        say(objective(found))
+        if found.curve is None:
+            say(objective(found))
         say(answer(found))
         for line in details(found):
             say(f"  {line}")
