@@ -5,9 +5,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.advise.advice import Advice, Confirmed, Screen, answer, confirmed, details
+from hugewise.advise.advice import (
+    Advice,
+    Confirmed,
+    Screen,
+    answer,
+    confirmed,
+    details,
+    objective,
+    recommended,
+    settings,
+)
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
+from hugewise.advise.causes import GainCauses
+from hugewise.advise.decision import MeasuredSetting
+from hugewise.advise.footprint import FootprintChange, SettingFootprint
 from hugewise.advise.question import Question, command
+from hugewise.inspection.neighbours import Neighbours, ProgramBeside
 from hugewise.model.metric import Metric
 from tests.advise.test_pilot import SEEN
 from tests.build import known
@@ -43,7 +57,8 @@ def last(**changes: Any) -> Advice:
 
 def test_the_answer_says_what_to_set_the_gain_and_whom_it_reaches() -> None:
     assert answer(found()) == (
-        "Set `advised`: wall_s −20.0% (−22.0% to −18.0%), 14 pairs at 99%. It reaches this program alone."
+        "Set `advised`: wall_s −20.0% (−22.0% to −18.0%), 14 pairs at 99%; it takes 4.0% more memory."
+        " It reaches this program alone."
     )
 
 
@@ -66,7 +81,12 @@ def test_each_verdict_has_its_sentence(changes: dict[str, Any], words: str) -> N
 def test_without_a_confirmation_it_says_how_far_it_came() -> None:
     nothing = found(tried=(), screen=None, chosen="", confirmed=None)
     assert answer(nothing).startswith("Leave it as it is: no setting can reach this program")
-    assert answer(found(confirmed=None, arrived="screening")) == "No answer yet: it ended in the screening."
+    early = found(confirmed=None, screen=None, chosen="", arrived="screening")
+    assert answer(early) == "No answer yet: it ended in the screening."
+    assert answer(found(confirmed=None, arrived="confirmation")) == (
+        "No answer yet: it ended in the confirmation. The screening, which claims nothing, has `advised` go on,"
+        " about −20.0%."
+    )
 
 
 def test_a_setting_that_needs_root_is_not_told_not_to_be_there() -> None:
@@ -108,3 +128,195 @@ def test_an_advice_of_a_program_whose_pages_nobody_saw() -> None:
 
 def test_an_advice_is_stored_and_read_again() -> None:
     assert msgspec.json.decode(msgspec.json.encode(found()), type=Advice) == found()
+
+
+MIB = 1 << 20
+
+
+def seen(name: str, ratio: float | None, growth: float | None, **changes: Any) -> MeasuredSetting:
+    change = None
+    if growth is not None:
+        change = FootprintChange(ratio=growth, low=growth - 0.01, high=growth + 0.01, confidence=0.99, pairs=14)
+    size = SettingFootprint(resident=100 * MIB, charged=True, pool=0, pool_used=0)
+    made = MeasuredSetting(
+        name=name, known="confirmed", n=14, ratio=ratio, low=ratio and ratio - 0.02, high=ratio and ratio + 0.02,
+        confidence=0.99, footprint=size, growth=change,
+    )  # fmt: skip
+    return msgspec.structs.replace(made, **changes)
+
+
+def whole(priority: str = "speed", growth: float | None = 0.7, screened: bool = True, **changes: Any) -> Advice:
+    """An advice with every arm's figures: `advised` was confirmed, `pool-2m` measured beside it."""
+    fields = {"measured": (seen("as-is", 1.0, 1.0), seen("advised", LAST.ratio, growth), BESIDE), **changes}
+    made = last(**fields)
+    made.question = msgspec.structs.replace(made.question, priority=priority)
+    made.screen = msgspec.structs.replace(
+        SCREENED, measured=(seen("as-is", 1.0, 1.0, known="screening"), seen("always", 0.95, 1.05, known="screening"))
+    )
+    return made
+
+
+BESIDE = seen(
+    "pool-2m", 0.81, 1.15, known="beside",
+    footprint=SettingFootprint(resident=5 * MIB, charged=True, pool=110 * MIB, pool_used=90 * MIB),
+)  # fmt: skip
+SLOWER = {"verdict": "worse", "ratio": 1.01, "low": 1.005, "high": 1.015}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {**SLOWER, "growth": 0.7},
+            "Set `advised`: memory −30.0% (−31.0% to −29.0% at 99%); it is not worse by more than 2% (wall_s +1.00%"
+            " (+0.50% to +1.50%), 14 pairs at 99%). It reaches this program alone.",
+        ),
+        (
+            {"verdict": "worse", "ratio": 1.1, "low": 1.05, "high": 1.15, "growth": 0.7},
+            "Leave it as it is: `advised` is worse by more than 2% (wall_s +10.0% (+5.0% to +15.0%), 14 pairs at 99%;"
+            " memory −30.0% (−31.0% to −29.0% at 99%)).",
+        ),
+        (
+            {"verdict": "undecided", "ratio": 1.01, "low": 0.98, "high": 1.04, "growth": 0.7},
+            "Undecided: `advised` takes less (memory −30.0% (−31.0% to −29.0% at 99%)), and whether it is worse by more"
+            " than 2% is not known (wall_s +1.0% (−2.0% to +4.0%), 14 pairs at 99%). More time may decide it: --time.",
+        ),
+        (
+            {"growth": 0.995},
+            "Leave it as it is: `advised` is not seen to take less memory (memory −0.5% (−1.5% to +0.5% at 99%);"
+            " wall_s −20.0% (−22.0% to −18.0%), 14 pairs at 99%).",
+        ),
+        (
+            {"growth": None},
+            "No answer: what memory `advised` takes is not known (wall_s −20.0% (−22.0% to −18.0%), 14 pairs at 99%).",
+        ),
+        ({"verdict": "none", "reason": "it was killed."}, "No verdict on `advised`: it was killed."),
+    ],
+)
+def test_where_memory_goes_first_it_is_what_the_answer_is_about(changes: dict[str, Any], sentence: str) -> None:
+    made = whole("memory", **changes)
+    assert answer(made) == sentence
+    assert recommended(made) == sentence.startswith("Set")
+    assert objective(made) == (
+        "For memory: the smallest footprint of those that are not worse in wall_s by more than 2%."
+    )
+
+
+def test_where_nothing_takes_less_memory_nothing_is_confirmed() -> None:
+    made = whole("memory")
+    made.confirmed, made.chosen = None, ""
+    assert answer(made) == (
+        "Leave it as it is: nothing that was tried takes less memory (`always` +5.0%: estimates of the screening, which"
+        " claims nothing)."
+    )
+    assert not recommended(made)
+
+
+@pytest.mark.parametrize(
+    ("growth", "words"),
+    [
+        (0.9, "; it takes 10% less memory."),
+        (1.04, "; it takes 4.0% more memory."),
+        (1.003, "; it takes as much memory as before."),
+        (1.12, "but the program has 12% more memory: that is yours to weigh."),
+    ],
+)
+def test_where_speed_goes_first_memory_is_its_price(growth: float, words: str) -> None:
+    assert words in answer(whole(growth=growth))
+
+
+def test_a_price_that_nobody_saw_is_said_not_to_be_known() -> None:
+    assert "; what memory it takes is not known." in answer(whole(growth=None, memory_before=None))
+
+
+def test_the_tail_is_named_by_its_metric() -> None:
+    made = whole("tail", growth=1.0, metric="p99_us")
+    assert objective(made).startswith("For the tail: the best p99_us; what takes more than 10% more memory")
+    assert answer(made).startswith("Set `advised`: p99_us −20.0%")
+
+
+def test_of_one_candidate_it_is_not_called_the_best() -> None:
+    made = last(verdict="equivalent", ratio=1.0, low=0.99, high=1.01)
+    made.tried = made.tried[:1]
+    assert answer(made).startswith("Leave it as it is: `advised` makes no difference above 2% (wall_s")
+
+
+AROUND = Neighbours(
+    size=2 * MIB, programs=(ProgramBeside(name="redis\x1b-server", processes=2, eligible=900 * MIB, growth=100 * MIB),),
+    processes=40, eligible=1000 * MIB, growth=300 * MIB, unread=3,
+)  # fmt: skip
+
+
+def test_a_setting_of_the_host_is_said_to_reach_the_others() -> None:
+    made = whole(candidate="always", measured=())
+    made.neighbours = AROUND
+    words = (
+        "of those that run now 1,000 MiB would be eligible for pages of 2m (redis\N{REPLACEMENT CHARACTER}-server"
+        " 900 MiB), and grow by 300 MiB at most; 3 processes could not be looked into."
+    )
+    assert answer(made).endswith(f"It reaches every program of this machine: {words}")
+    assert list(details(made))[-1] == f"The other programs that run now: {words}"
+    made.neighbours = msgspec.structs.replace(AROUND, eligible=0, programs=(), unread=0)
+    assert answer(made).endswith("of the 40 processes that run now none has memory that it would change.")
+
+
+def test_the_table_has_every_setting_with_the_rate_at_which_it_is_known() -> None:
+    made = whole(growth=1.04)
+    rows = settings(made)
+    assert [(row.name, row.dominated_by) for row in rows] == [
+        ("as-is", ""), ("advised", ""), ("pool-2m", "advised"), ("always", "advised"),
+    ]  # fmt: skip
+    lines = list(details(made))
+    assert [line.split()[0] for line in lines[:5]] == ["setting", "as-is", "advised", "pool-2m", "always"]
+    assert "confirmed at 99%" in lines[2]
+    assert "beside it, 99% by itself" in lines[3]
+    assert lines[3].endswith("pool     dominated by advised")
+    assert "screening, claims nothing" in lines[4]
+    assert (
+        len({line.index(word) for line, word in zip(lines[1:5], ("–", "process", "pool ", "host"), strict=True)}) >= 1
+    )
+    assert settings(found(screen=None, confirmed=None)) == ()
+
+
+def test_a_setting_that_could_not_be_run_has_its_reason_in_the_table() -> None:
+    made = whole()
+    made.screen = msgspec.structs.replace(SCREENED, left_out={"always": "the kernel granted 0"}, measured=())
+    (line,) = [each for each in details(made) if each.startswith("always")]
+    assert line.split() == ["always", "–", "–", "–", "host", "the", "kernel", "granted", "0"]
+
+
+def test_what_the_runner_up_showed_is_told_with_its_rate() -> None:
+    said = list(details(whole()))
+    assert any(
+        one.startswith("Tried: pool-2m") and "the runner-up, measured beside the confirmation: −19.0%" in one
+        and one.endswith("at 99%, by itself.")
+        for one in said
+    )  # fmt: skip
+
+
+def test_the_part_of_a_pool_that_was_never_used_is_told() -> None:
+    made = whole(
+        candidate="pool-2m", memory_after=115 * MIB, reserved=110 * MIB, measured=(seen("as-is", 1.0, 1.0), BESIDE)
+    )
+    (price,) = [one for one in details(made) if one.startswith("Price")]
+    assert price == (
+        "Price: at most 115 MiB of memory, 110 MiB of it a pool that stays reserved (20 MiB of that never used),"
+        " +15.0% (+14.0% to +16.0% at 99%)."
+    )
+    plain = SettingFootprint(resident=100 * MIB, charged=False, pool=0, pool_used=0)
+    made = whole(measured=(seen("advised", 0.8, 1.0, footprint=plain),))
+    assert any(one.endswith("Its page tables were not counted.") for one in details(made))
+
+
+def test_the_causes_stand_behind_the_answer() -> None:
+    told = GainCauses(told="faults", saved=0.2, share=0.9, low=0.8, high=1.0, faults=(25_000.0, 300.0))
+    made = whole(measured=(seen("advised", 0.8, 1.0, causes=told),))
+    assert any(one.startswith("Cause: mostly page faults; the kernel's time is 80% to 100%") for one in details(made))
+
+
+def test_a_record_from_before_there_were_footprints_is_told_as_it_was() -> None:
+    old = msgspec.to_builtins(found())
+    for name in ("beside", "neighbours"):
+        del old[name]
+    del old["confirmed"]["measured"], old["screen"]["measured"], old["screen"]["runner_up"], old["question"]["priority"]
+    assert msgspec.convert(old, Advice) == found()

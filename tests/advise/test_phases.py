@@ -15,16 +15,18 @@ import numpy as np
 import pytest
 
 from hugewise.advise import advise as phases
-from hugewise.advise import layouts
+from hugewise.advise import choosing, layouts
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
-from hugewise.advise.advice import Advice, answer, details
+from hugewise.advise.advice import Advice, answer, details, settings
 from hugewise.advise.candidates import ProgramHere, SettingCandidate
 from hugewise.advise.question import Question, command
+from hugewise.analysis.analysis import analyze
 from hugewise.errors import HugewiseError, StudyError, UserError
+from hugewise.inspection.neighbours import Neighbours
 from hugewise.model.deployment import Deployment
 from hugewise.model.metric import Metric
-from hugewise.model.pages import PageTarget
+from hugewise.model.pages import THP, PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.results import LeftOut
 from hugewise.model.trial import DeliveryThreshold
@@ -34,6 +36,7 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import ArmRecord, Begun, BlockClosed, BlockOpened, CellRecord, Closed
 from hugewise.study.study import Study
 from tests.build import known
+from tests.build.studies import FakeHost
 from tests.build.trials import attempt, begun, delivery
 
 WALL = Metric("wall_s", "s", "lower", "time")
@@ -48,13 +51,14 @@ ASKED = Question(workload=command(TRUE), seconds=120.0, confidence=0.9)
 
 @dataclass
 class Machine:
-    """Where runs take no time. `levels`: log-times by arm; `stops`: after so many blocks, by study, or what is
-    raised.
+    """Where runs take no time. `levels`: log-times by arm; `memory`: peaks in 100 MiB; `stops`: after so many blocks,
+    by study, or what is raised.
     """
 
     levels: Mapping[str, float] = field(default_factory=dict)
     stops: dict[str, int | BaseException] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
+    memory: Mapping[str, float] = field(default_factory=dict)
     begun: list[Study] = field(default_factory=list)
     resumed: list[Path] = field(default_factory=list)
 
@@ -93,6 +97,7 @@ class Machine:
                 wall = math.exp(self.levels.get(arm, 0.0) + random.normal(0, 0.01))
                 made = attempt(
                     arm, 1.0, block=number, cell="command", order=order, wall_s=wall, metrics={"wall_s": wall},
+                    peak_bytes=int(self.memory.get(arm, 1.0) * (100 << 20) * random.normal(1, 1e-3)),
                     delivery=delivery(None, target=ANY, coverage={"anon:4096": 1 << 20}),
                 )  # fmt: skip
                 folder.accept(folder.draft(f"b{number:05d}-{order}-{arm}-1"), made)
@@ -339,3 +344,107 @@ def test_a_layout_without_time_left_is_not_told_apart(
 def test_a_setting_without_a_library_has_nothing_to_be_told_apart(machine: Machine, tmp_path: Path) -> None:
     found, _ = phases.advise(ASKED, tmp_path)
     assert (found.apart, found.apart_folder) == (None, "")
+
+
+THREE = (*TRIED, msgspec.structs.replace(TRIED[0], name="other", use={"name": "other", "from": "base"}))
+
+
+def test_the_runner_up_is_measured_beside_the_chosen_one(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(phases, "candidates", lambda *_: (THREE, []))
+    machine.levels = {"off": -0.2, "advised": 0.3, "other": -0.2}
+    found, _ = phases.advise(ASKED, tmp_path)
+    assert found.screen is not None
+    assert (found.chosen, found.screen.runner_up, found.beside) == ("off", "other", "other")
+    study = machine.begun[-1]
+    assert study.unjudged == ("other",)
+    assert [use.name for use in study.policies] == ["as-is", "off", "other"]
+    last = found.confirmed
+    assert last is not None
+    assert [(one.name, one.known) for one in last.measured] == [
+        ("as-is", "confirmed"), ("off", "confirmed"), ("other", "beside"),
+    ]  # fmt: skip
+    assert (last.candidate, last.verdict) == ("off", "better")
+    assert last.confidence == pytest.approx(0.9), "its error rate is not shared"
+    assert [row.name for row in settings(found)] == ["as-is", "off", "advised", "other"]
+
+
+def test_whoever_goes_on_later_has_the_same_arms(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With less time left there would be no runner-up: its run has one."""
+    monkeypatch.setattr(phases, "candidates", lambda *_: (THREE, []))
+    machine.levels = {"off": -0.2, "advised": 0.3, "other": -0.2}
+    machine.stops["advise-confirmation"] = 2
+    found, folder = phases.advise(ASKED, tmp_path)
+    assert (found.arrived, found.beside) == ("confirmation", "other")
+    edited(folder, lambda told: told.update(seconds=119.0))
+    after, _ = phases.resume(folder)
+    assert (after.arrived, machine.resumed) == ("finished", [Path(found.confirmation_folder)])
+    assert after.confirmed is not None
+    assert len(after.confirmed.measured) == 3
+
+
+def test_where_memory_goes_first_the_smallest_is_confirmed_not_to_be_slower(machine: Machine, tmp_path: Path) -> None:
+    machine.levels = {"off": 0.0, "advised": -0.5}
+    machine.memory = {"off": 0.5, "advised": 1.5}
+    found, _ = phases.advise(msgspec.structs.replace(ASKED, priority="memory"), tmp_path)
+    screening, confirmation = machine.begun[1:]
+    assert (screening.method, screening.budget.blocks) == ("fixed-n", 6)
+    assert (confirmation.not_worse, confirmation.method) == (True, "sequential")
+    assert (found.chosen, found.beside) == ("off", "")
+    assert answer(found).startswith("Set `off`: memory −50.0% (")
+    assert "; it is not worse by more than 2% (wall_s " in answer(found)
+
+
+def test_where_memory_goes_first_and_nothing_takes_less_nothing_is_confirmed(machine: Machine, tmp_path: Path) -> None:
+    machine.memory = {"advised": 1.5}
+    found, folder = phases.advise(msgspec.structs.replace(ASKED, priority="memory"), tmp_path)
+    assert [study.name for study in machine.begun] == ["advise-pilot", "advise-screening"]
+    assert (found.arrived, found.chosen, found.confirmed) == ("finished", "", None)
+    assert answer(found).startswith(
+        "Leave it as it is: nothing that was tried takes less memory (`off` 0.0%, `advised`"
+    )
+    again, _ = phases.resume(folder)
+    assert again == msgspec.structs.replace(found, seconds=again.seconds)
+    assert len(machine.begun) == 2
+
+
+def test_where_the_screening_came_to_nothing_it_does_not_say_that_nothing_takes_less(
+    machine: Machine, tmp_path: Path
+) -> None:
+    asked = msgspec.structs.replace(ASKED, priority="memory")
+    machine.stops["advise-screening"] = 0
+    found, _ = phases.advise(asked, tmp_path)
+    folder = RunFolder(Path(found.screening_folder))
+    folder.append(Closed(t=2000.0, state="time is up", seed=bytes(16).hex()))
+    screen = choosing.for_memory(folder, analyze(folder.path))
+    assert (screen.chosen, screen.unsure) == ("off", True)
+    assert screen.reason == "it reaches least, and nothing is known of any"
+
+
+def test_a_setting_of_the_host_is_held_against_those_that_run_now(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    around = Neighbours(size=2 << 20, programs=(), processes=3, eligible=0, growth=0, unread=1)
+    asked: list[int] = []
+
+    def looked(size: int) -> Neighbours:
+        asked.append(size)
+        return around
+
+    monkeypatch.setattr(phases, "neighbours", looked)
+    monkeypatch.setattr(phases, "LocalHost", lambda: FakeHost({f"{THP}/hpage_pmd_size": str(2 << 20)}))
+    of_host = msgspec.structs.replace(TRIED[1], reach="host")
+    monkeypatch.setattr(phases, "candidates", lambda *_: ((TRIED[0], of_host), []))
+    monkeypatch.setattr(phases, "_found", lambda *_: None)
+    found, _ = phases.advise(ASKED, tmp_path)
+    assert (found.neighbours, asked) == (around, [2 << 20])
+    assert "1 process could not be looked into" in answer(found)
+
+
+def test_without_a_tail_nothing_is_run(machine: Machine, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no upper quantile"):
+        phases.advise(msgspec.structs.replace(ASKED, priority="tail"), tmp_path)
+    assert machine.begun == []

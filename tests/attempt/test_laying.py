@@ -70,7 +70,7 @@ def test_the_record_has_sums() -> None:
     [
         ([], "thp", "the program did not load it"),
         ([LAID], "hugetlb-2m", None),
-        ([LAID, line(short_bytes=64 << 20)], "hugetlb-2m", "the pool was short: 64m are base pages, in 1 of 2"),
+        ([LAID, line(pid=11, short_bytes=64 << 20)], "hugetlb-2m", "the pool was short: 64m are base pages, in 1 of 2"),
         ([line(refused=1, why="the kernel refuses the advice")], "thp", "the kernel refused the advice, in 1 of 1"),
         (
             [line(heap_bytes=0, why="the heap cannot be made so large: a limit")],
@@ -79,7 +79,9 @@ def test_the_record_has_sums() -> None:
         ),
         ([line(heap_bytes=0, why="malloc is not glibc's")], "thp", None),
         ([line(heap_bytes=0, why="malloc is not glibc's", short_bytes=5)], "hugetlb-2m", "malloc is not glibc's"),
-        ([line(heap_bytes=0, why="malloc is not glibc's"), LAID], "hugetlb-2m", None),
+        ([line(pid=11, heap_bytes=0, why="malloc is not glibc's"), LAID], "hugetlb-2m", None),
+        ([LAID, line(heap_bytes=0, why="the heap cannot be")], "thp", "no heap was laid out: the heap cannot be"),
+        ([line(heap_bytes=0, why="the heap cannot be"), LAID], "thp", None),
         ([line(heap_bytes=0, why="the program is not one of glibc")], "none", "not one of glibc"),
     ],
 )

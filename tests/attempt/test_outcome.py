@@ -6,10 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.attempt.outcome import Outcome, coverage_proof, heard, layout, outcome, staged
+from hugewise.attempt.outcome import Outcome, coverage_proof, heard, layout, outcome, staged, with_kernel_work
 from hugewise.machine import probe
+from hugewise.machine.noise import difference, snapshot
 from hugewise.model.pages import PageTarget
 from hugewise.model.scene import Reading, RoleUse
+from tests.build.studies import FakeHost
 
 EXIT = probe.Exit(t_ns=9, wall_ns=2_000_000_000, code=0, signal=None, timed_out=False, early_exits=0, killed=0)
 USAGE = probe.Usage(
@@ -48,6 +50,31 @@ def test_micro_workload_gives_its_own_time_and_the_timed_counters() -> None:
     assert found.metrics["cycles"] is None
     assert found.absent["cycles"] == "ENOENT"
     assert found.absent["instructions"] == "instructions was not counted"
+
+
+def test_cpu_time_is_told_apart_where_the_kernel_does() -> None:
+    found = outcome([USAGE, EXIT], micro=False, timeout_s=60)
+    assert (found.metrics["user_s"], found.metrics["system_s"]) == (1.0, 0.5)
+    turns = msgspec.structs.replace(RESULT, metrics={"cpu_s": 0.2})
+    found = outcome([turns, USAGE, EXIT], micro=True, timeout_s=60)
+    assert (found.metrics["cpu_s"], found.metrics["user_s"], found.metrics["system_s"]) == (0.2, None, None)
+    assert found.absent["system_s"] == "its CPU time was counted as a whole"
+    unknown = outcome([EXIT], micro=False, timeout_s=60)
+    assert unknown.metrics["user_s"] is None
+
+
+def test_stalls_are_those_of_the_machine_meanwhile() -> None:
+    host = FakeHost({"/proc/vmstat": "compact_stall 5\nthp_fault_fallback 7\n", "/proc/stat": "cpu 1 0 0 0 0 0 0 0\n"})
+    before = snapshot(host)
+    after = msgspec.structs.replace(before, vmstat={"compact_stall": 8, "thp_fault_fallback": 7})
+    change = difference(before, after)
+    found = with_kernel_work(outcome([USAGE, EXIT], micro=False, timeout_s=60), change, 4096)
+    assert (found.metrics["compact_stalls"], found.metrics["thp_fallbacks"]) == (3, 0)
+    silent = difference(bare := msgspec.structs.replace(before, vmstat={}), bare)
+    found = with_kernel_work(outcome([USAGE, EXIT], micro=False, timeout_s=60), silent, 4096)
+    assert (found.metrics["compact_stalls"], found.absent["thp_fallbacks"]) == (None, "/proc/vmstat does not say")
+    shared = with_kernel_work(outcome([USAGE, EXIT], micro=False, timeout_s=60), change, 4096, alone=False)
+    assert shared.metrics["compact_stalls"] is None
 
 
 def test_command_is_timed_whole_and_its_faults_fall_back_on_rusage() -> None:

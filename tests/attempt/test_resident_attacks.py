@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from hugewise.attempt import resident
+from hugewise.attempt import resident, runner
 from hugewise.attempt.arm_in_turns import ArmInTurns
 from hugewise.attempt.launching import _said
 from hugewise.attempt.outcome import Problem
@@ -26,10 +27,11 @@ from hugewise.errors import AttemptLostError, HugewiseError
 from hugewise.machine import noise, probe
 from hugewise.machine.machine import Contained
 from hugewise.model.pages import PageTarget
-from hugewise.model.trial import Attempt, DeliveryThreshold
+from hugewise.model.trial import Attempt, DeliveryThreshold, at_fault
 from hugewise.model.workload import Launch
 from tests.attempt.test_disturbances import FILES
 from tests.attempt.test_runner_guests import SAID, FakeGuest, FakeMachine, Fault, bench, trial
+from tests.build import trials
 from tests.build.hosts import Files
 from tests.build.studies import an_arm, cell_of
 from tests.machine.test_serving import Launcher
@@ -202,3 +204,29 @@ def test_the_client_of_all_arms_is_lost_to_all_of_them(tmp_path: Path, visited: 
     with pytest.raises(AttemptLostError, match="killed by signal 9") as caught:
         _said(cast(Any, work), cast(Any, job), -9)
     assert caught.value.arm == arm
+
+
+def test_who_has_failed_beside_one_that_is_made_again_stays_known_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are made again; but an arm whose server died is not made again as if nothing had been."""
+    plays = [Filled([], []) for _ in range(3)]
+    plays[1].problem = Problem("failed", "postgres ended during the attempt (signal 9)")
+    plays[2].problem = Problem("rejected", "the cgroup does not freeze within 5 s")
+    arms = ("base", "thp", "other")
+    attempts = {"base": trials.attempt("base", 1.0)}
+    for arm, play in zip(arms[1:], plays[1:], strict=True):
+        assert play.problem is not None
+        attempts[arm] = trials.attempt(arm, None, state=play.problem.state, reason=play.problem.reason)
+    monkeypatch.setattr(runner, "stored", lambda _, work: attempts[work.arm.name])
+    works = [SimpleNamespace(arm=an_arm(arm), play=play, draft=tmp_path) for arm, play in zip(arms, plays, strict=True)]
+    kept: list[Attempt] = []
+    folder = SimpleNamespace(accept=lambda _, attempt: kept.append(attempt))
+    group = SimpleNamespace(
+        bench=SimpleNamespace(earlier=defaultdict(list), folder=folder),
+        cell=SimpleNamespace(id="c"), works=works, drift=[], shared=False, stored=[],
+    )  # fmt: skip
+    runner.store(cast(Group, group))
+    assert [one.state for one in kept] == ["rejected"] * 3
+    assert at_fault(kept) == ["thp", "other"]
+    assert kept[1].reason == "postgres ended during the attempt (signal 9)"

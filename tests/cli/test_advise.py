@@ -31,7 +31,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     monkeypatch.setattr(phases, "advise", advise)
     monkeypatch.setattr(phases, "resume", lambda *_, **__: (found(), tmp_path / "advice"))
     monkeypatch.setattr(hugewise, "open_results", lambda _: plain())
-    monkeypatch.setattr(deployed, "write_files", lambda _, output, unit=None, **__: [f"written to {output} for {unit}"])
+    monkeypatch.setattr(
+        deployed, "write_files", lambda _, output, unit, arms, **__: [f"written to {output} for {unit}: {arms}"]
+    )
     return seen
 
 
@@ -40,14 +42,40 @@ def test_options_of_the_program_are_its_own(call: Call, asked: list[Any]) -> Non
     assert status == 0
     assert asked[0].workload["parameters"]["argv"] == ["-x", "--time", "a b", "$HOME;x"]
     assert (asked[0].seconds, asked[0].margin) == (90.0, 0.03)
-    assert out.startswith("Set `advised`")
+    objective, sentence, *_ = out.splitlines()
+    assert objective.startswith("For speed: the best wall_s; what takes more than 10% more memory")
+    assert sentence.startswith("Set `advised`")
+
+
+@pytest.mark.parametrize("priority", ["memory", "tail"])
+def test_what_goes_first_is_asked_for_and_said(call: Call, asked: list[Any], priority: str) -> None:
+    assert call("advise", "--priority", priority, "--", "true")[0] == 0
+    assert asked[0].priority == priority
+    status, _, err = call("advise", "--priority", "beauty", "--", "true")
+    assert status == 2
+    assert "beauty" in err
+
+
+def test_files_are_those_of_what_is_recommended(
+    call: Call, asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = found()
+    made.question = msgspec.structs.replace(made.question, priority="memory")
+    monkeypatch.setattr(phases, "advise", lambda *_, **__: (made, tmp_path))
+    status, out, _ = call("advise", "--output", tmp_path / "deploy", "--", "true")
+    assert status == 0
+    assert "no files: nothing is recommended" in out
 
 
 def test_json_stays_json_where_files_are_written(call: Call, asked: list[Any], tmp_path: Path) -> None:
     status, out, err = call("advise", "--json", "--output", tmp_path / "deploy", "--", "true")
     assert status == 0
-    assert json.loads(out)["chosen"] == "advised"
-    assert f"written to {tmp_path / 'deploy'}" in err
+    told = json.loads(out)
+    assert told["chosen"] == "advised"
+    assert told["objective"].startswith("For speed")
+    assert told["answer"].startswith("Set `advised`")
+    assert [row["name"] for row in told["settings"]] == []
+    assert f"written to {tmp_path / 'deploy'} for None: ['advised']" in err
 
 
 def test_a_folder_that_holds_something_is_refused_before_anything_is_measured(

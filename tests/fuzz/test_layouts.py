@@ -15,7 +15,25 @@ from hugewise.machine.loader import UntoldError, executed
 from tests.attempt.test_laying import LAID, treatment
 from tests.fuzz.inputs import broken, fuzzed, in_time
 
-WORDS = ["env", "-S", "-i", "-u", "A=1", "nice", "-n", "5", "timeout", "-k", "taskset", "-c", "0", "--", "sort", "'", ""]
+WORDS = [
+    "env",
+    "-S",
+    "-i",
+    "-u",
+    "A=1",
+    "nice",
+    "-n",
+    "5",
+    "timeout",
+    "-k",
+    "taskset",
+    "-c",
+    "0",
+    "--",
+    "sort",
+    "'",
+    "",
+]
 
 
 def test_a_broken_report_is_read() -> None:

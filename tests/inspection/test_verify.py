@@ -20,7 +20,7 @@ from hugewise.host.local_host import LocalHost
 from hugewise.inspection.verify import Verified, verify
 from hugewise.model.pages import PageSizes
 from tests.inspection.running import SIZE, built, running, under
-from tests.requirements import need, need_root
+from tests.requirements import need, need_program, need_root
 
 HOST = LocalHost()
 
@@ -216,6 +216,37 @@ def test_a_process_that_ends_is_gone(program: Path) -> None:
         pass
     with pytest.raises(UserError, match="there is no such process"):
         found(pid)
+
+
+@pytest.mark.parametrize(
+    "words", [["-psecret1"], ["--password=secret1"], ["postgresql://u:secret1@h"], ["plain", "secret1"], ["K=secret1"]]
+)
+def test_of_a_command_line_only_the_program_is_told(program: Path, words: list[str]) -> None:
+    """Passwords stand there, and what verify says is shown to others."""
+    with running(program, "idle", *words) as pid:
+        one = found(pid)
+    assert "secret1" not in repr(one)
+    assert one.processes[0].command == f"{program} idle"
+
+
+def test_a_process_lives_as_long_as_a_thread_of_it(folder: Path) -> None:
+    source = folder / "threads.c"
+    source.write_text(
+        "#include <pthread.h>\n#include <stdio.h>\n#include <string.h>\n#include <sys/mman.h>\n#include <unistd.h>\n"
+        "static void *run(void *none) { char *all = mmap(0, 64 << 20, 3, 34, -1, 0); memset(all, 1, 64 << 20);"
+        'puts("ready"); fflush(stdout); pause(); return none; }\n'
+        "int main(void) { pthread_t one; pthread_create(&one, 0, run, 0); pthread_exit(0); }\n"
+    )
+    compiler = need_program("gcc", "gcc libc6-dev")
+    subprocess.run([compiler, "-pthread", "-o", folder / "threads", source], check=True)
+    with running(folder / "threads") as pid:
+        for _ in range(100):
+            if "\nState:\tZ" in status(str(pid)):
+                break
+            time.sleep(0.02)
+        one = found(pid)
+    assert one.processes[0].pid == pid
+    assert sum(one.coverage.values()) > SIZE
 
 
 def test_one_that_has_ended_and_was_not_waited_for(program: Path) -> None:

@@ -403,7 +403,7 @@ def test_a_server_that_dies_under_the_client_of_all_has_failed_and_the_others_ar
 
     longer = {**REDIS, "parameters": {"allocator": "libc", **KEYS, "duration": "3s"}}
     results = run(keys(longer, arms), tmp_path, kill)
-    assert failed(results, arms) == "redis-0 ended during the attempt (signal 9)"
+    assert failed(results, arms).startswith("redis-0 ended during the attempt (signal 9)")
     told = [one.facts for one in results.attempts if one.state == "accepted"]
     assert len({one["sequence_hash"] for one in told}) == len({one["operations"] for one in told}) == 1
 

@@ -80,6 +80,7 @@ def scaled(**table: Any) -> dict[str, Any]:
 
 
 ALL = ["base", "thp", "mthp-64k"]
+SEQUENTIAL = {"method": "sequential"}
 THRICE = {"workload": [{"name": "a", **scaled(workload={"policies": ["thp", "base", "thp"]})}]}
 
 
@@ -207,6 +208,18 @@ def test_the_digest_is_of_what_is_said_not_of_how() -> None:
         # Keys that do not agree.
         ({"end_points": ["mean"]}, "end_points", ["mean"], 'write method = "sequential"'),
         ({"covariate": "canary"}, "covariate", "canary", 'write method = "sequential"'),
+        ({"unjudged": ["thp"]}, "unjudged", ["thp"], 'write method = "sequential"'),
+        ({**SEQUENTIAL, "unjudged": ["tph"]}, "unjudged[1]", "tph", "thp"),
+        ({**SEQUENTIAL, "unjudged": ["base"]}, "unjudged[1]", "base", "remove it"),
+        ({**SEQUENTIAL, "policies": ALL, "unjudged": ["thp", "thp"]}, "unjudged[2]", "thp", "remove one"),
+        ({**SEQUENTIAL, "unjudged": ["thp"]}, "unjudged", ["thp"], "take a policy out of it"),
+        (
+            {**SEQUENTIAL, "policies": ALL, "unjudged": ["thp"], "workload": [{"name": "a", "policies": ALL[:2]}]},
+            "unjudged",
+            ["thp"],
+            "take a policy out of it",
+        ),
+        ({"not_worse": True}, "not_worse", True, 'write method = "sequential"'),
         ({"design": {"kind": "duet", "slots": [0]}}, "design.slots", [0], "write for example slots = [0, 1]"),
         ({"design": {"kind": "resident", "slots": [0, 1]}}, "design.slots", [0, 1], "remove it"),
         ({"design": {"kind": "resident", "slice": "10ms"}}, "design.slice", "10ms", "at least"),

@@ -251,6 +251,10 @@ impl Look<'_> {
         }
         self.at(&next, depth + 1)?;
         let named = argument.filter(|_| is_env).and_then(by_env);
+        if is_env && named.is_none() {
+            let cure = "name the script's real interpreter: hugewise-exec ... -- python3 SCRIPT";
+            return self.refuse(found, "it begins with env and options, which may take the environment away", cure);
+        }
         match named {
             Some(name) if !name.contains(&b'/') => {
                 let mut program = Found::default();

@@ -98,6 +98,29 @@ fn a_report_is_a_file_of_ones_own() {
     assert_eq!(place.refused(&["--pages", "base", "--report", "/dev/null", "env"]).0, Some(125));
 }
 
+/// What another account linked to a file of root's would have had the complaint appended to it.
+#[test]
+fn a_complaint_is_never_written_into_the_file_it_is_about() {
+    let Some(place) = Place::with_library() else { return };
+    for closed in [&[2][..], &[0, 1, 2], &[1, 2]] {
+        fs::write(place.path("target"), "as it was").unwrap();
+        let _ = fs::hard_link(place.path("target"), place.path("second"));
+        let second = place.path("second");
+        let mut command = place.command(&["--pages", "base", "--report", second.to_str().unwrap(), "--", "true"]);
+        // SAFETY: between fork and exec only what is async-signal-safe.
+        unsafe {
+            command.pre_exec(move || {
+                for &descriptor in closed {
+                    libc::close(descriptor);
+                }
+                Ok(())
+            });
+        }
+        assert_eq!(command.status().unwrap().code(), Some(125));
+        assert_eq!(fs::read_to_string(place.path("target")).unwrap(), "as it was", "{closed:?}");
+    }
+}
+
 #[test]
 fn signals_and_descriptors_are_as_they_were() {
     let place = Place::new();

@@ -85,6 +85,10 @@ fn scripts_are_what_their_interpreters_are() {
     let mut through = place.command(&base(&place.script("env-static", "#!/usr/bin/env static\n")));
     let done = through.env("PATH", format!("/usr/bin:{}", place.folder.path().display())).output().unwrap();
     assert_eq!(done.status.code(), Some(125), "{done:?}");
+    for words in ["-S -i sh", "-S LD_PRELOAD= sh", "-S -u LD_PRELOAD sh", "-i"] {
+        let (code, said) = place.refused(&base(&place.script("options", &format!("#!/usr/bin/env {words}\n"))));
+        assert!(code == Some(125) && said.contains("env and options"), "{words}: {said}");
+    }
     let lost = place.script("lost", "#!/nowhere/at/all\n");
     assert_eq!(place.refused(&base(&lost)).0, Some(127));
     let itself = place.script("itself", &format!("#!{}\n", place.path("itself").display()));

@@ -16,10 +16,11 @@ import msgspec
 
 from hugewise import reading, workloads
 from hugewise.advise import advice as words
-from hugewise.advise import layout_phases, layouts
+from hugewise.advise import choosing, decision, layout_phases, layouts
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import FORMAT, Advice, Screen
+from hugewise.advise.aims import aimed
 from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate, candidates
 from hugewise.advise.program import allocator_of, program_of
 from hugewise.advise.question import AS_IS, Question
@@ -27,6 +28,7 @@ from hugewise.analysis.analysis import analyze
 from hugewise.errors import HugewiseError, UserError
 from hugewise.files import hand_over, made_folder, own, storing, write_whole
 from hugewise.host.local_host import LocalHost
+from hugewise.inspection.neighbours import neighbours
 from hugewise.model.pages import PageSizes
 from hugewise.model.results import Results
 from hugewise.plan.cells import resolve
@@ -129,6 +131,7 @@ def advise(
     Raises UserError where the workload cannot be measured, HugewiseError.
     """
     questions.check(asked)
+    asked = aimed(asked)
     folder = folder or results / "advice" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(2)}"
     with storing(f"the advice {folder}"):
         own(results, f"results = {str(results)!r}")
@@ -158,6 +161,7 @@ def resume(
         cure = f"cd {shlex.quote(found.cwd)}; its command may be another one elsewhere"
         raise UserError(f"{folder}: its command is run in {found.cwd}", hint=cure)
     questions.check(found.question)
+    aimed(found.question)
     results = results or folder.parent.parent
     return _conducted(_Asking(found, folder, results, listener, anyway, time.monotonic()))
 
@@ -165,7 +169,7 @@ def resume(
 def _conducted(asking: _Asking) -> tuple[Advice, Path]:
     advice = asking.advice
     try:
-        for phase in (_pilot, _curve) if advice.question.curve else (_pilot, _screen, _confirm, _apart):
+        for phase in (_pilot, _curve) if advice.question.curve else (_pilot, _screen, _confirm, _apart, _look_around):
             phase(asking)
             asking.keep()
         advice.arrived = "finished"
@@ -267,7 +271,7 @@ def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
 def _screen(asking: _Asking) -> None:
     """Which of several candidates goes on."""
     advice = asking.advice
-    if advice.chosen or not advice.tried:
+    if advice.chosen or advice.screen is not None or not advice.tried:
         return
     if len(advice.tried) == 1:
         advice.chosen = advice.tried[0].name
@@ -276,8 +280,14 @@ def _screen(asking: _Asking) -> None:
     study = questions.screening(advice.question, advice.tried, _pool(advice), asking.left * _SCREENED)
     asking.say(f"screening: {len(advice.tried)} candidates, at most {asking.left * _SCREENED:.0f} s")
     folder = asking.run(study, "screening")
-    advice.screen = _screened(folder, _ended(folder))
-    advice.chosen = _going_on(advice.screen, advice.tried)
+    found = _ended(folder)
+    if advice.question.priority == "memory":
+        advice.screen = choosing.for_memory(folder, found)
+        advice.chosen = "" if advice.screen.chosen == AS_IS else advice.screen.chosen
+    else:
+        screen = _screened(folder, found)
+        advice.chosen = _going_on(screen, advice.tried)
+        advice.screen = choosing.with_runner_up(screen, found, advice.chosen)
     asking.say(f"screening: {advice.screen.chosen}: {advice.screen.reason}")
 
 
@@ -323,16 +333,37 @@ def _confirm(asking: _Asking) -> None:
     assert advice.pilot is not None  # it chose
     advice.arrived = "confirmation"
     chosen = advice.candidate(advice.chosen)
-    asking.say(f"confirmation: {chosen.name} against the program as it is, at most {max(1.0, asking.left):.0f} s")
+    if advice.beside is None:  # once: a run that is gone on with has the arms that it had
+        advice.beside = choosing.beside(advice, advice.pilot, asking.left)
+    second = advice.candidate(advice.beside) if advice.beside else None
+    with_it = f", {second.name} measured beside it" if second is not None else ""
     left = asking.left * (1 - layouts.KEPT if layouts.is_layout(chosen) else 1)
+    most = max(1.0, left)
+    asking.say(f"confirmation: {chosen.name} against the program as it is, at most {most:.0f} s{with_it}")
     declared = advice.pilot.declared(left)
-    study = questions.confirmation(advice.question, chosen, _pool(advice), left, declared)
+    study = questions.confirmation(advice.question, chosen, _pool(advice), left, declared, beside=second)
     folder = asking.run(study, "confirmation")
     found = _ended(folder)
     (cell,) = found.cells
-    (comparison,) = cell.comparisons
+    comparison = next((one for one in cell.comparisons if one.arm == chosen.name), None)
+    if comparison is None:
+        why = next((left.reason for left in found.left_out if left.policy == chosen.name), "it was left out")
+        raise UserError(f"{chosen.name} cannot be confirmed here: {why}", hint="cure that, and ask again")
+    seen = decision.measured(found, cell, chosen.name)
     (planned,) = folder.read().opened.cells
-    advice.confirmed = words.confirmed(str(folder.path), cell, comparison, planned.kind or "sequential")
+    advice.confirmed = words.confirmed(str(folder.path), cell, comparison, seen, planned.kind or "sequential")
+
+
+def _look_around(asking: _Asking) -> None:
+    """What the recommended setting does to the other programs that run now; nothing is timed any more."""
+    advice = asking.advice
+    last = advice.confirmed
+    if last is None or advice.neighbours is not None or not words.recommended(advice):
+        return
+    size = PageSizes.discover(LocalHost()).pmd
+    if advice.candidate(last.candidate).reach == "host" and size is not None:
+        asking.say("the other programs that run now")
+        advice.neighbours = neighbours(size)
 
 
 def _apart(asking: _Asking) -> None:

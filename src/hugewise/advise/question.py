@@ -9,6 +9,7 @@ import msgspec
 
 from hugewise import workloads
 from hugewise.advise.candidates import SettingCandidate
+from hugewise.advise.decision import Priority
 from hugewise.errors import UserError
 from hugewise.plan.cells import resolve
 from hugewise.quantity import format_duration
@@ -35,6 +36,7 @@ SCREENED = 0.9
 
 _PILOT_BLOCKS = 3
 _MOST_PAIRS = 1000
+_MEMORY_BLOCKS = 6
 _LEAST_S = 10.0
 _SERVICE = "service"
 _READY_S = (5.0, 60.0)  # that a server may take to be up, at least and at most; of the whole time:
@@ -51,6 +53,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     most        candidates beside `as-is`
     pool        hugetlb memory that the workload needs, in bytes; 0: as the pilot finds
     curve       what is asked for is the gain against the memory on huge pages, and no setting
+    priority    what the best is (`hugewise.advise.decision`)
     """
 
     workload: dict[str, Any]
@@ -60,6 +63,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     most: int = 6
     pool: int = 0
     curve: bool = False
+    priority: Priority = "speed"
 
     @property
     def of_service(self) -> bool:
@@ -117,17 +121,33 @@ def pilot(asked: Question) -> Study:
 
 def screening(asked: Question, chosen: Sequence[SettingCandidate], pool: int, seconds: float) -> Study:
     """The study that drops candidates others beat, in so many seconds."""
-    budget = {"blocks": _MOST_PAIRS, "time": f"{max(1.0, seconds):.0f}s"}
-    uses = [AS_IS, *(each.use for each in chosen)]
+    time, uses = f"{max(1.0, seconds):.0f}s", [AS_IS, *(each.use for each in chosen)]
+    if asked.priority == "memory":  # who is beaten in time may be the smallest: all have the same blocks
+        few = {"blocks": _MEMORY_BLOCKS, "time": time}
+        return _study("advise-screening", asked, uses, few, method="fixed-n", pool=pool, confidence=SCREENED)
+    budget = {"blocks": _MOST_PAIRS, "time": time}
     return _study("advise-screening", asked, uses, budget, method="screening", pool=pool, confidence=SCREENED)
 
 
-def confirmation(asked: Question, chosen: SettingCandidate, pool: int, seconds: float, declared: int) -> Study:
-    """The study whose verdict is the advice's: the chosen one against what is there, `declared` for so many pairs."""
+def confirmation(
+    asked: Question,
+    chosen: SettingCandidate,
+    pool: int,
+    seconds: float,
+    declared: int,
+    *,
+    beside: SettingCandidate | None = None,
+) -> Study:
+    """The study whose verdict is the advice's: the chosen one against what is there, `declared` for so many pairs.
+
+    `beside` is measured in the same blocks: it claims nothing, and the verdict on the chosen one ends the run.
+    """
     budget = {"blocks": declared, "time": f"{max(1.0, seconds):.0f}s"}
-    uses = [AS_IS, chosen.use]
-    confidence = asked.confidence
-    return _study("advise-confirmation", asked, uses, budget, method="sequential", pool=pool, confidence=confidence)
+    uses = [AS_IS, chosen.use, *([beside.use] if beside is not None else [])]
+    how: dict[str, Any] = {"method": "sequential", "confidence": asked.confidence}
+    how |= {"unjudged": [beside.name]} if beside is not None else {}
+    how |= {"not_worse": True} if asked.priority == "memory" else {}
+    return _study("advise-confirmation", asked, uses, budget, pool=pool, **how)
 
 
 def _takes_pool(workload: str) -> bool:

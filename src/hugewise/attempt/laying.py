@@ -93,9 +93,13 @@ def summary(lines: Sequence[LayoutLine]) -> dict[str, int | str]:
 
 
 def undelivered(lines: Sequence[LayoutLine], treatment: Treatment) -> str | None:
-    """Why the layout of `treatment` was not had, or None where the library had it as it was to be."""
+    """Why the layout of `treatment` was not had, or None where the library had it as it was to be.
+
+    Of a process that became another program the last one counts.
+    """
     if not lines:
         return "the layout library said nothing: the program did not load it"
+    lines = list({line.pid: line for line in lines}.values())
     unlaid = [line for line in lines if not line.heap_bytes]
     if len(unlaid) == len(lines):
         why = unlaid[0].why or "the library does not say why"

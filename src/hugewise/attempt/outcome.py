@@ -37,6 +37,8 @@ _TWIN_FAULTS, _TWIN_FAULTS_OF_START = 0.03, 500
 # Below this peak, what is missing from a scan may be the file mappings of any program.
 _WORTH_PROVING = 32 << 20
 
+_EVENTS = {"compact_stalls": "compact_stall", "thp_fallbacks": "thp_fault_fallback"}  # metrics, in /proc/vmstat
+
 _Kind = TypeVar("_Kind", bound=probe.Event)
 
 
@@ -142,8 +144,12 @@ def outcome(events: Sequence[probe.Event], *, micro: bool, timeout_s: float, suc
     for event in events:
         if isinstance(event, probe.Counters) and event.scope == ("timed" if micro else "command"):
             counts |= event.values
-    found = msgspec.structs.replace(found, metrics={"wall_s": wall, "cpu_s": cpu, "peak_bytes": peak})
+    user, system = (None, None) if usage is None else (usage.user_s, usage.system_s)
+    times = {"wall_s": wall, "cpu_s": cpu, "user_s": user, "system_s": system}
+    found = msgspec.structs.replace(found, metrics={**times, "peak_bytes": peak})
     found = found.adding(*_values(counts))
+    if result is not None and "cpu_s" in result.metrics:  # of its turns alone
+        found = found.adding({"user_s": None, "system_s": None}, "its CPU time was counted as a whole")
     if result is not None:
         # Its own figures go first; what it does not say stays as it was counted.
         return msgspec.structs.replace(found, metrics={**found.metrics, **result.metrics})
@@ -185,11 +191,12 @@ def with_kernel_work(found: Outcome, host: Difference, base_size: int, *, alone:
     would be taken for a proof that they do not differ.
     """
     metrics: dict[str, float | None] = {}
-    why = {"swap_bytes": "/proc/vmstat does not say"}
+    why = dict.fromkeys(("swap_bytes", *_EVENTS), "/proc/vmstat does not say")
     for thread in ("khugepaged", "kcompactd", "kswapd"):
         times = [spent for name, spent in host.kernel_thread_cpu.items() if name.startswith(thread)]
         metrics[f"{thread}_cpu_s"] = sum(times) if times else None
         why[f"{thread}_cpu_s"] = f"no kernel thread {thread} is seen here"
+    metrics |= {name: host.vmstat.get(event) for name, event in _EVENTS.items()}
     metrics["swap_bytes"] = None if host.swap_pages is None else host.swap_pages * base_size
     if not alone:
         metrics, why = dict.fromkeys(metrics), dict.fromkeys(metrics, "it is of the machine, which the arms shared")
@@ -223,7 +230,10 @@ def staged(
         found = found.adding(values, counted if isinstance(counted, str) else why).with_rates()
         faults = values["page_faults"] if servers.faults is None else servers.faults
         found = found.adding(
-            {"cpu_s": servers.cpu_s, "page_faults": faults, "footprint_bytes": footprint},
+            {
+                **{"cpu_s": servers.cpu_s, "user_s": servers.user_s, "system_s": servers.system_s},
+                **{"page_faults": faults, "footprint_bytes": footprint},
+            },
             "servers are counted by their cgroup, and there is none",
         )
     found = found.adding(

@@ -231,7 +231,7 @@ class Performance(Play):
         """The measured part begins or ends."""
         if self._moments and self._counting is not None:
             self._count(self._counting.end)
-        sut = self.stage.used() if self.fixed else self.sut.used()
+        sut = self.stage.tested.used() if self.fixed else self.sut.used()
         self._moments.append(_Moment(time.time(), noise.snapshot(self.site.host), sut, self.client.used()))
         if len(self._moments) == 1 and self._counting is not None:
             self._count(self._counting.begin)
@@ -243,7 +243,7 @@ class Performance(Play):
     def _open_counters(self) -> None:
         faults = () if self.sut.used().faults is not None else ("page-faults",)
         events = (counter.event for counter in COUNTERS if counter.servers)
-        self._counting = Counting(self.stage.processes(), (*faults, *events))
+        self._counting = Counting(self.stage.tested.processes(), (*faults, *events))
 
     def _count(self, act: Callable[[], None]) -> None:
         """Counters explain what is measured: an attempt that lacks them says why, and goes on."""
@@ -281,9 +281,9 @@ class Performance(Play):
             self.coverage = self.stage.scan()  # the proof first: walking every process's page tables takes longer
         except ProbeError as error:
             self.marks.append(f"no proof of its pages: {error.message}")
-        self.footprint = self.stage.footprint()
+        self.footprint = self.stage.tested.footprint()
         if self.fixed:
-            self.peaks = self.stage.peaks()
+            self.peaks = self.stage.tested.peaks()
 
     def look_first(self, *, in_turns: bool = False) -> None:
         """See what backs the servers' memory when it is filled, and before they take turns. Raises StageError where

@@ -12,25 +12,23 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from hugewise.attempt import believed, memory, outcome
+from hugewise.attempt import believed, outcome
 from hugewise.attempt.readiness import how_ended, left_behind, unready
+from hugewise.attempt.under_test import UnderTest
 from hugewise.errors import HugewiseError, ProbeError
 from hugewise.files import storing
-from hugewise.host import listening
 from hugewise.host.local_machine import LocalMachine, apart
-from hugewise.machine import maps, probe, serving
+from hugewise.machine import probe, serving
 from hugewise.machine.machine import Contained, Machine, Running
-from hugewise.machine.noise import TICK
 from hugewise.machine.serving import Serving
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Places, Quota, RoleUse, Server, Step, Window, Write
+from hugewise.model.scene import Act, Places, Quota, Server, Step, Window, Write
 from hugewise.reading import UnreadableError
 
 __all__ = ["Stage", "StageError", "ends"]
@@ -141,7 +139,7 @@ class Stage:
             said = self._run(server.ready)
             return None if isinstance(said, str) else said.message
         files = (self.outputs / f"{server.name}.stdout", self.outputs / f"{server.name}.stderr")
-        return unready(server.ready, self.processes(), files)
+        return unready(server.ready, self.tested.processes(), files)
 
     def stop(self) -> None:
         """Stop the servers, the last first, and see that they are gone. Raises StageError if one had to be killed."""
@@ -265,70 +263,15 @@ class Stage:
         """`what` with how the program of that name ended, by its launcher's events, and with its last lines."""
         return f"{what}{how_ended(events)}{self._last(name)}"
 
-    # -- the proof
-
     def scan(self) -> list[probe.Coverage]:
         """What backs the servers' named memory now. Raises ProbeError, or StageError when a server is gone."""
         self.check()
-        found = []
-        for server, begun in self.running:
-            if not server.treated or server.where == "host":
-                continue
-            if server.named == "tree":
-                found += self._scan_each()
-                continue
-            pid = begun.pid if server.named != "shared" else memory.most_shared(self.machine.host, begun.pid, self.sut)
-            with suppress(FileNotFoundError, ProcessLookupError):
-                ranges = maps.named(self.machine.host.read(f"/proc/{pid}/maps"), server.named)
-                if ranges == []:
-                    continue
-                words = [word for start, end in ranges or () for word in ("--range", f"{start:x}-{end:x}")]
-                event = self.machine.ask("scan", "--pid", str(pid), *words, "--source", self.source)
-                if isinstance(event, probe.Coverage):
-                    found.append(event)
-        return found
+        return self.tested.scan()
 
-    def _scan_each(self) -> list[probe.Coverage]:
-        """What backs the memory of every process of the system under test; some may end meanwhile."""
-        found = []
-        for pid in self.processes():
-            try:
-                event = self.machine.ask("scan", "--pid", str(pid), "--source", self.source)
-            except ProbeError:
-                if pid in self.processes():
-                    raise
-                continue
-            if isinstance(event, probe.Coverage):
-                found.append(event)
-        return found
-
-    def processes(self) -> list[int]:
-        """The system under test: what is in its cgroup; where there is none, the servers and all that descends from
-        them, as far as this host shows it.
-        """
-        if inside := self.sut.processes():
-            return inside
-        servers = [begun.pid for server, begun in self.running if server.where == "machine"]
-        return listening.tree(servers) if isinstance(self.machine, LocalMachine) else servers
-
-    def used(self) -> RoleUse:
-        """What the system under test has used: by its cgroup; else as each of its processes says, in steps of a clock
-        tick, without those that ended and were nobody's children.
-        """
-        counted = self.sut.used()
-        if counted.cpu_s is not None or not isinstance(self.machine, LocalMachine):
-            return counted
-        told = listening.used(self.processes())
-        user, system = told.user * TICK, told.system * TICK
-        return RoleUse(cpu_s=user + system, user_s=user, system_s=system, faults=told.faults)
-
-    def peaks(self) -> list[int]:
-        """The most bytes that each process of the system under test had resident, but for pages of pools."""
-        return memory.peaks(self.machine.host, self.processes())
-
-    def footprint(self) -> int | None:
-        """Bytes resident in the system under test: proportional set size and hugetlb pages of its processes."""
-        return memory.footprint(self.machine.host, self.processes())
+    @property
+    def tested(self) -> UnderTest:
+        """What is measured of it: its processes, what they have used, and what backs their memory."""
+        return UnderTest(self.machine, self.sut, self.source, self.running)
 
     # -- how a program is run
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from hugewise.cli import asking, completion, options, service
@@ -21,7 +22,7 @@ _TIME_S = 600.0
 _COMMAND = "hugewise advise -- COMMAND ARGS..."
 _OPTIONS = {"time_": "time", "values": "value", "run_": "from", "resumed": "resume"}
 # What each form takes beside --output and --json; the others are refused.
-_ASKED = ("time_", "margin", "confidence", "max_candidates")
+_ASKED = ("time_", "margin", "confidence", "max_candidates", "priority")
 _OF_COMMAND = ("metric", "values", "pool", "prepare", "curve")
 _OF_STUDY = ("only", "scale")
 _OF_SERVICE = ("metric", "values", "pool", *service.NAMES)
@@ -73,6 +74,13 @@ class _Dashed(click.Command):
 @click.option("--margin", default="2%", show_default=True, help="Smaller differences make none.")
 @click.option("--confidence", default="0.99", show_default=True, help="Confidence of each verdict.")
 @click.option("--max-candidates", type=click.IntRange(1, 6), default=6, show_default=True, help="Settings to try.")
+@click.option(
+    "--priority",
+    type=click.Choice(["speed", "memory", "tail"]),
+    default="speed",
+    show_default=True,
+    help="What the best is: the metric, unless memory grows by over 10%; the footprint; or an upper quantile.",
+)
 @click.option("--pool", help="Hugetlb memory that COMMAND needs, such as 512m (default: what it was seen to use).")
 @click.option("--curve", is_flag=True, help="No setting: the gain at 0 to 100% of the heap on huge pages, its knee.")
 @options.PREPARE
@@ -183,7 +191,7 @@ def _of_command(
     command: Sequence[str], resumed: Path | None, files: _Files | None, asked: dict[str, Any], *, as_json: bool
 ) -> None:
     from hugewise.advise import advise as phases  # noqa: PLC0415
-    from hugewise.advise.advice import answer, details  # noqa: PLC0415
+    from hugewise.advise.advice import answer, details, objective, settings  # noqa: PLC0415
     from hugewise.session import progress  # noqa: PLC0415
 
     anyway, results = asked["anyway"], asked["results"]
@@ -193,8 +201,10 @@ def _of_command(
         else:
             found, folder = phases.advise(_question(command, asked), results, listener=listener, anyway=anyway)
     if as_json:
-        say_json(found)
+        told = {"objective": objective(found), "answer": answer(found), "settings": settings(found)}
+        say_json(msgspec.to_builtins(found) | told)
     else:
+        say(objective(found))
         say(answer(found))
         for line in details(found):
             say(f"  {line}")
@@ -205,7 +215,7 @@ def _of_command(
             say(f"  Figure: {folder / 'curve.svg'}")
         say(f"Advice: {folder}")
     if files is not None:
-        files.of([] if found.confirmed is None else [("", found.confirmation_folder)])
+        files.of([("", found)])
     if found.arrived != "finished":
         sys.exit(130)
 
@@ -243,7 +253,7 @@ def _of_study(
         say(f"\nAdvice: {folder}")
     if files is not None:
         advised = [(one.cell, one.advice) for one in found.cells if one.advice is not None]
-        files.of([(cell, each.confirmation_folder) for cell, each in advised if each.confirmed is not None])
+        files.of(advised)
     if found.arrived != "finished":
         sys.exit(130)
 
@@ -281,22 +291,28 @@ class _Files(NamedTuple):
     unit: str | None
     as_json: bool
 
-    def of(self, confirmed: Sequence[tuple[str, str]]) -> None:
-        """Write those of what was confirmed: the name of its cell (empty: as in the run), and the run's folder."""
+    def of(self, advised: Sequence[tuple[str, Any]]) -> None:
+        """Write those of advices: the name of the cell (empty: as in the run), and what was found."""
         import hugewise  # noqa: PLC0415
+        from hugewise.advise.advice import recommended  # noqa: PLC0415
         from hugewise.advise.of_study import named  # noqa: PLC0415
 
-        if not confirmed:
-            say(f"{self.output}: no files: nothing was confirmed", err=self.as_json)
+        confirmed = [(cell, each) for cell, each in advised if each.confirmed is not None]
+        # What is faster has its files all the same: whether it is worth its memory is the user's to weigh.
+        whole = [(cell, each) for cell, each in confirmed if each.question.priority != "memory" or recommended(each)]
+        if not whole:
+            why = "nothing is recommended" if confirmed else "nothing was confirmed"
+            say(f"{self.output}: no files: {why}", err=self.as_json)
             return
-        self.write([named(hugewise.open_results(folder), cell) for cell, folder in confirmed])
+        runs = [named(hugewise.open_results(each.confirmation_folder), cell) for cell, each in whole]
+        self.write(runs, [each.chosen if recommended(each) else None for _, each in whole])
 
-    def write(self, several: Sequence[Any]) -> None:
-        """Write those of the best arm of each cell of these results."""
+    def write(self, runs: Sequence[Any], arms: Sequence[str | None] = ()) -> None:
+        """Write those of the best arm of each cell of these results, or of the arms that are named."""
         from hugewise.report.deployed import write_files  # noqa: PLC0415
 
-        first, *others = several
-        for line in write_files(first, self.output, self.unit, also=others):
+        first, *others = runs
+        for line in write_files(first, self.output, self.unit, also=others, arms=arms):
             say(line, err=self.as_json)
 
 
@@ -322,6 +338,7 @@ def _how(asked: dict[str, Any]) -> dict[str, Any]:
         "margin": _read("margin", asked["margin"], parse_share, "2%"),
         "confidence": _read("confidence", asked["confidence"], parse_share, "0.99"),
         "most": asked["max_candidates"],
+        "priority": asked["priority"],
         "pool": 0 if asked["pool"] is None else _read("pool", asked["pool"], parse_size, "512m"),
     }
 

@@ -36,7 +36,7 @@ def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **optio
     """Check the promises that verdicts rest on, in some 20 minutes of CPU: from closed blocks to the verdict.
 
     Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, stopping, spread,
-    planning, screening, power. Exit status 1 when one fails.
+    planning, screening, knee, power. Exit status 1 when one fails.
     """
     from hugewise.verification import show, suite  # noqa: PLC0415
 

@@ -26,6 +26,7 @@ _MOST = 1 << 20  # bytes of environment, of a command line, of a status
 _MOST_BLOCKS = 64 << 30  # bytes of addresses that are looked at page by page
 _PAGES = 1 << 17  # entries at a time
 _PRESENT = 62  # the lowest of the two bits that say that a page is in memory or in swap
+_PLAIN = re.compile(r"[\w./][\w./+-]{0,100}")
 _SCANS = 5  # of a process that maps and unmaps while it is looked at
 _MOST_RANGES = 8192  # of one call of the probe: 256 GiB of mappings that lie apart
 
@@ -43,6 +44,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     coverage      bytes by `kind:page size`, of all its memory or of what was named (`hugewise.machine.probe`)
     thp_disabled  whether it has no transparent huge pages at all (prctl); None: the kernel does not say
+    command       its program and first word, where that is no option
     environment   those of its variables that are about memory, as it was begun; None: not to be read, or overwritten
     """
 
@@ -175,7 +177,10 @@ def _mappings(folder: Path) -> Iterator[BackedMapping]:
 
 
 def _command(folder: Path) -> str:
-    return _bytes(folder / "cmdline").rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")[:200]
+    """The program, and what it was told first where that is a plain word: what follows, and options, may be secrets."""
+    name, _, rest = _bytes(folder / "cmdline").decode("utf-8", "replace").partition("\0")
+    first = rest.partition("\0")[0]
+    return (f"{name} {first}" if _PLAIN.fullmatch(first) else name)[:200]
 
 
 def _bytes(path: Path) -> bytes:

@@ -124,6 +124,8 @@ RATES = (
 COMMON = (
     Metric("wall_s", "s", "lower", "elapsed time of the timed region (whole command: launch to exit)"),
     Metric("cpu_s", "s", "lower", "user and system CPU time of the attempt's processes"),
+    Metric("user_s", "s", "lower", "of it the time in programs, page walks and cache misses included"),
+    Metric("system_s", "s", "lower", "of it the time in the kernel, page faults included"),
     Metric("peak_bytes", "bytes", "lower", "peak resident memory of the largest process", emulated=True),
     *(counter.metric for counter in COUNTERS if counter.metric is not None),
     *(rate.metric for rate in RATES),
@@ -137,6 +139,15 @@ COMMON = (
     Metric("khugepaged_cpu_s", "s", "lower", "CPU time of khugepaged meanwhile (the whole machine's)"),
     Metric("kcompactd_cpu_s", "s", "lower", "CPU time of kcompactd meanwhile (the whole machine's)"),
     Metric("kswapd_cpu_s", "s", "lower", "CPU time of kswapd meanwhile (the whole machine's)"),
+    Metric(
+        "compact_stalls", "stalls", "lower", "allocations that waited for compaction meanwhile (the whole machine's)"
+    ),
+    Metric(
+        "thp_fallbacks",
+        "faults",
+        "lower",
+        "faults that were to have a page of the PMD size and got small ones meanwhile (the whole machine's)",
+    ),
     Metric(
         "lifetime_faults",
         "faults",

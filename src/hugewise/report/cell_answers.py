@@ -18,6 +18,7 @@ GROWTH = 0.1
 """By so much more memory a faster setting is not recommended without asking."""
 POOL = 0.25
 """The same of one whose memory is in a pool, which is filled for somewhat more than was seen."""
+_UNCLAIMED = ("screening", "unjudged")  # methods that claim nothing, and have no part in the error rate
 _ORDER = ("better", "equivalent", "undecided", "worse", "none")
 
 
@@ -177,12 +178,13 @@ def not_compared(one: CellAnswer) -> str:
 
 def selection(results: Results) -> str:
     """What choosing among the run's arms does to what is said of the chosen one; empty where nothing was chosen."""
-    if all(len(cell.comparisons) < 2 for cell in results.cells):
+    cells = [cell for cell in results.cells if cell.metric.better != "neutral"]
+    claimed = [[one for one in cell.comparisons if one.method not in _UNCLAIMED] for cell in cells]
+    if all(len(several) < 2 for several in claimed):
         return ""
-    judged = [cell for cell in results.cells if cell.metric.better != "neutral"]
-    many = sum(len(cell.comparisons) + len(cell.end_points) for cell in judged)
+    many = sum(len(several) + len(cell.end_points) for several, cell in zip(claimed, cells, strict=True))
     chosen = "The best arm of a cell was chosen on the blocks that it is judged by."
-    if {one.method for cell in results.cells for one in cell.comparisons} == {"sequential"}:
+    if {one.method for several in claimed for one in several} == {"sequential"}:
         return (
             f"{chosen} That is covered: {many} comparisons share the error rate of {percent(1 - results.confidence)},"
             " so that all their verdicts and intervals hold together, whichever is looked at. The estimate alone, of"

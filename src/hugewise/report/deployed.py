@@ -20,7 +20,7 @@ from hugewise.deployment.program import of_unit
 from hugewise.deployment.quoting import plain, shell_words, unit_name
 from hugewise.errors import StorageError, UserError
 from hugewise.model.deployment import DeployedFile, Deployment
-from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.model.results import CellResult, Results
 from hugewise.report.sentences import arm_of, sentence, strength, winners
 from hugewise.visible import printable
 
@@ -42,10 +42,18 @@ class Recommended(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-def recommended(*runs: Results) -> tuple[Recommended, ...]:
-    """For each cell the arm that beat its baseline by most, cells with the same files together; and those without."""
+def recommended(*runs: Results, arms: Sequence[str | None] = ()) -> tuple[Recommended, ...]:
+    """For each cell the arm that beat its baseline by most, cells with the same files together; and those without.
+
+    `arms`: of each run, the one that was chosen for something else than its speed, whatever its verdict.
+    """
     made: list[Recommended] = []
-    every = [msgspec.structs.replace(_of_cell(run, one), evidence=_evidence(run)) for run in runs for one in run.cells]
+    chosen = zip(runs, [*arms, *[None] * (len(runs) - len(arms))], strict=True)
+    every = [
+        msgspec.structs.replace(_of_cell(run, cell, arm), evidence=_evidence(run))
+        for run, arm in chosen
+        for cell in run.cells
+    ]
     for one in every:
         same = next((each for each in made if one.deployment and each.deployment == one.deployment), None)
         if same is None:
@@ -61,10 +69,10 @@ def recommended(*runs: Results) -> tuple[Recommended, ...]:
     return tuple(made)
 
 
-def _of_cell(results: Results, cell: CellResult) -> Recommended:
-    best: Comparison | None = None
+def _of_cell(results: Results, cell: CellResult, chosen: str | None) -> Recommended:
+    best = next((one for one in cell.comparisons if one.arm == chosen), None)
     for other, comparison, _ in winners(results):
-        if other.cell == cell.cell and (best is None or strength(comparison) > strength(best)):
+        if chosen is None and other.cell == cell.cell and (best is None or strength(comparison) > strength(best)):
             best = comparison
     if best is None:
         why = f"no policy was better than its baseline {cell.baseline}" if cell.comparisons else "nothing was compared"
@@ -83,17 +91,25 @@ def _of_cell(results: Results, cell: CellResult) -> Recommended:
     return Recommended(cells=(cell.cell,), arm=best.arm, deployment=deployment, found=found)
 
 
-def write_files(results: Results, output: Path, unit: str | None = None, also: Sequence[Results] = ()) -> list[str]:
+def write_files(
+    results: Results,
+    output: Path,
+    unit: str | None = None,
+    *,
+    also: Sequence[Results] = (),
+    arms: Sequence[str | None] = (),
+) -> list[str]:
     """Write the files of every cell's recommended arm below `output`, with README.md; what was done, in lines.
 
-    `also`: other runs of the same host, whose cells have names of their own. `unit` is the service that they are for.
+    `also`: other runs of the same host, whose cells have names of their own. `arms` are recommended by their names, of
+    each run one, whatever their verdicts (`recommended`). `unit` is the service that they are for.
     Raises UserError for a folder that holds something, that is the root of this host, or (as root) another account's;
     and for a name that is no unit's. Raises StorageError.
     """
     name = None if unit is None else unit_name(unit)
     if name is not None and not name.endswith(".service"):
         raise UserError(f"--unit {unit}: not a service", hint="name the service that starts the program")
-    settings = recommended(results, *also)
+    settings = recommended(results, *also, arms=arms)
     whole = [one for one in settings if one.deployment is not None]
     evidence = tuple(dict.fromkeys(line for each in (results, *also) for line in _evidence(each)))
     told, readme = (

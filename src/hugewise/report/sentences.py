@@ -150,7 +150,7 @@ def legend(results: Results) -> tuple[str, ...]:
     """What the verdicts of this run do and do not say, by the methods that gave them."""
     methods = {one.method for cell in results.cells for one in cell.comparisons}
     exact = EXACT_LEGEND if "sequential" in methods else ()
-    return (*exact, *(_FIXED_LEGEND if methods - {"sequential"} else ()))
+    return (*exact, *(_FIXED_LEGEND if methods - {"sequential", "screening", "unjudged"} else ()))
 
 
 def tier_name(name: Reach) -> str:

@@ -3,6 +3,9 @@
 The method `sequential` has a fixed split: each end point of each judged comparison has an equal share from the start,
 so that it can stop on its own at any time, and the chance of any wrong verdict is at most their sum (Bonferroni).
 
+Arms that a study names `unjudged` are in no split: nothing is claimed of them (`hugewise.stats.unjudged`). A study that
+asks whether arms are `not_worse` has the same shares, and another end of its comparisons (`hugewise.stats.notworse`).
+
 The method `screening` claims nothing, so that nothing is shared (`hugewise.stats.screening`).
 
 The method `fixed-n` has Holm's procedure over all comparisons, with intervals that agree with it. Let m be the number
@@ -48,8 +51,10 @@ from hugewise.model.trial import DeliveryThreshold
 from hugewise.stats.end_points import EndPoint
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast, Method
+from hugewise.stats.notworse import NotWorse
 from hugewise.stats.screening import Screened, Screening
 from hugewise.stats.sequential import Sequential
+from hugewise.stats.unjudged import Unjudged
 from hugewise.study.study import Study
 
 __all__ = ["ComparedCell", "conclude", "holm", "methods_for"]
@@ -83,32 +88,36 @@ def methods_for(study: Study, cells: Iterable[ComparedCell]) -> tuple[Method, ..
         for arm in cell.arms
         if arm.name != cell.baseline
     ]
-    judged = max(1, sum(contrast.metric.better != "neutral" for contrast in contrasts))
+    claimed = [each for each in contrasts if each.metric.better != "neutral" and each.arm not in study.unjudged]
+    judged = max(1, len(claimed))
     alpha, planned, margin = 1 - study.confidence, study.budget.blocks, study.margin
     if study.method == "sequential":
-        share = alpha / (judged * (1 + len(study.end_points)))
-        found: list[Method] = []
-        for contrast in contrasts:
-            found.append(
-                Sequential(
-                    contrast,
-                    planned=planned,
-                    alpha=share,
-                    margin=margin,
-                    width=study.budget.width,
-                    covariate=study.covariate,
-                )
-            )
-            found += [
-                EndPoint(kind, contrast, planned=planned, alpha=share, margin=margin) for kind in study.end_points
-            ]
-        return tuple(found)
+        return tuple(_sequential(study, contrasts, alpha / (judged * (1 + len(study.end_points)))))
     if study.method == "screening":
         return tuple(_screened(contrasts, planned, alpha, margin))
     return tuple(
         FixedN(contrast, planned=planned, confidence=study.confidence, margin=margin, family=judged)
         for contrast in contrasts
     )
+
+
+def _sequential(study: Study, contrasts: Sequence[Contrast], share: float) -> Iterator[Method]:
+    """Each comparison with its share and its end points; what is unjudged has neither, and ends with its cell."""
+    planned, margin, covariate = study.budget.blocks, study.margin, study.covariate
+    method = NotWorse if study.not_worse else Sequential
+    judging: dict[str, list[Method]] = {}
+    for contrast in contrasts:
+        beside = judging.setdefault(contrast.cell, [])
+        if contrast.arm in study.unjudged:
+            whole = 1 - study.confidence
+            yield Unjudged(contrast, beside, planned=planned, alpha=whole, margin=margin, covariate=covariate)
+            continue
+        width = study.budget.width
+        made = method(contrast, planned=planned, alpha=share, margin=margin, width=width, covariate=covariate)
+        beside.append(made)
+        yield made
+        for kind in study.end_points:
+            yield EndPoint(kind, contrast, planned=planned, alpha=share, margin=margin)
 
 
 def _screened(contrasts: Sequence[Contrast], planned: int, alpha: float, margin: float) -> Iterator[Method]:
@@ -127,7 +136,7 @@ def conclude(methods: Sequence[Method], confidence: float, margin: float) -> tup
     for method in methods:
         if isinstance(method, FixedN):
             found.append(method.comparison(levels.get(id(method), 1 - confidence), margin))
-        elif isinstance(method, Sequential | EndPoint | Screened):
+        elif isinstance(method, Sequential | EndPoint | Screened | Unjudged):
             found.append(method.comparison())
     return tuple(found)
 

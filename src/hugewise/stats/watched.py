@@ -38,6 +38,11 @@ class Watched:
         """Whether "1/(1 + margin) or less" is rejected."""
         return self._above_lower.sign > 0
 
+    @property
+    def beyond(self) -> int:
+        """1: "at most 1 + margin" is rejected; -1: "at least 1/(1 + margin)" is; 0: neither."""
+        return 1 if self._below_upper.sign > 0 else -1 if self._above_lower.sign < 0 else 0
+
     def sign(self, theta: float) -> int:
         """Which way the test of this log-ratio has crossed, 0 where it has not."""
         return self.pairs.sign(theta, self._alpha, self._planned)

@@ -258,6 +258,8 @@ _UNSAID: Mapping[str, tuple[Any, ...]] = {
     "counted": (None,),
     "layout": ("",),
     "mechanism": (None,),
+    "unjudged": ([],),
+    "not_worse": (False,),
 }
 
 

@@ -162,7 +162,8 @@ def part(study: Study, workloads: Sequence[str] = (), policies: Sequence[str] = 
     uses = []
     for use in study.workload:
         own = use.policies if use.policies is None else tuple(name for name in use.policies if name in kept)
-        if (not workloads or use.called in workloads) and len(kept if own is None else own) > 1:
+        judged = [name for name in (kept if own is None else own) if name not in study.unjudged]
+        if (not workloads or use.called in workloads) and len(judged) > 1:
             uses.append(msgspec.structs.replace(use, policies=own))
     if not uses:
         raise UserError(
@@ -172,6 +173,7 @@ def part(study: Study, workloads: Sequence[str] = (), policies: Sequence[str] = 
         study,
         workload=tuple(uses),
         policies=tuple(use for use in study.policies if use.name in kept),
+        unjudged=tuple(name for name in study.unjudged if name in kept),
         published_arms={name: arm for name, arm in study.published_arms.items() if name in kept},
     )
 

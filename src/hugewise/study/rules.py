@@ -37,6 +37,31 @@ def _check_method(study: Study, place: Place) -> None:
             f"has no part in the method {study.method}", study.covariate, hint='write method = "sequential"'
         )
 
+    if study.not_worse and study.method != "sequential":
+        raise place.at("not_worse").wrong(
+            f"has no part in the method {study.method}", study.not_worse, hint='write method = "sequential"'
+        )
+    _check_unjudged(study, place)
+
+
+def _check_unjudged(study: Study, place: Place) -> None:
+    """They are policies of the study beside those that are judged, in every workload."""
+    here, given = place.at("unjudged"), list(study.unjudged)
+    if given and study.method != "sequential":
+        raise here.wrong(f"has no part in the method {study.method}", given, hint='write method = "sequential"')
+    names = [use.name for use in study.policies]
+    for number, name in enumerate(given, 1):
+        if name not in names:
+            raise here.item(number).wrong("is not one of the study's policies", name, hint=keys.near(name, names))
+        if name == study.compared_with:
+            raise here.item(number).wrong("is the baseline", name, hint="remove it: the others are compared with it")
+        if name in given[: number - 1]:
+            raise here.item(number).wrong("stands twice", name, hint="remove one of them")
+    for use in study.workload if given else ():
+        for own in (use.policies, *(entry.workload.policies for entry in use.scales.values())):
+            if not {*(names if own is None else own)} - {study.compared_with, *given}:
+                raise here.wrong(f"leaves nothing to judge of {use.called}", given, hint="take a policy out of it")
+
 
 def _check_policies(study: Study, place: Place) -> None:
     names = [use.name for use in study.policies]

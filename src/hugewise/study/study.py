@@ -101,6 +101,24 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             'end_points = ["mean"]',
         ),
     ] = ()
+    unjudged: Annotated[
+        tuple[str, ...],
+        keys.listing(keys.name(), least=0),
+        Key(
+            "Policies that are measured in the blocks of the others and claim nothing (method sequential): they have an"
+            " interval and no verdict, take nothing of the error rate, and never prolong a run.",
+            'unjudged = ["thp-defer"]',
+        ),
+    ] = ()
+    not_worse: Annotated[
+        bool,
+        Key(
+            "A comparison ends when it is known whether its arm is worse than the baseline by more than the margin,"
+            " not at the first difference, nor at a `width` (method sequential): for whoever pays for something else"
+            " with a little time.",
+            "not_worse = true",
+        ),
+    ] = False
     covariate: Annotated[
         str | None,
         keys.choice(*COVARIATES),

@@ -1,5 +1,8 @@
 """A screening and the confirmation after it, on simulated blocks: who is passed over wrongly, what is claimed wrongly.
 
+The confirmation has the screening's runner-up in its blocks, which claims nothing and is no reason to go on: its blocks
+are asked for as a run asks for them.
+
 Each promise has its planted fault beside it: choosing by the estimate after a few blocks, and judging the winner of
 many on the very blocks that made it so. Both must be seen to be wrong too often, or the streams would prove nothing.
 """
@@ -15,9 +18,11 @@ import numpy as np
 from numpy.random import Generator
 
 from hugewise.model.trial import Block
+from hugewise.stats.method import Method
 from hugewise.stats.screening import Screening
 from hugewise.stats.sequential import Sequential
 from hugewise.stats.signflip import verdict
+from hugewise.stats.unjudged import Unjudged
 from hugewise.verification.finding import CheckResult, Task
 from hugewise.verification.generators import generator
 from hugewise.verification.scenes import CONTRAST, attempt
@@ -76,7 +81,7 @@ def _screened(case: ScreeningCase, stream: Iterator[dict[str, float]]) -> tuple[
 def together(case: ScreeningCase, seed: int, streams: int) -> Sequence[CheckResult]:
     """Screening after screening, each with its confirmation on blocks of its own."""
     random = generator(seed, "screening", *case)
-    wrong = hasty = claimed = selected = 0
+    wrong = hasty = claimed = selected = longer = 0
     lengths = []
     for _ in range(streams):
         stream = _blocks(case, random)
@@ -87,8 +92,9 @@ def together(case: ScreeningCase, seed: int, streams: int) -> Sequence[CheckResu
         early = [_estimate(arm, seen[:_EARLY]) for arm in made.arms]
         hasty += best is not None and made.arms[int(np.argmin(early))] != best
         if best is None:
-            candidate = min(made.arms[1:], key=lambda arm: _estimate(arm, seen))
-            claimed += _confirmed(candidate, stream)
+            candidate, *others = sorted(made.arms[1:], key=lambda arm: _estimate(arm, seen))
+            told_of = _confirmed(candidate, next((arm for arm in others if arm not in made.dropped), None), stream)
+            claimed, longer = claimed + told_of.claimed, longer + told_of.longer
             again = [one[candidate] - one[CONTRAST.baseline] for one in (*seen, *(next(stream) for _ in range(5)))]
             selected += verdict(again, CLAIMED, len(again)) != 0
     what = f"{case.arms} arms, {case.noise}, " + (f"one better by {case.gain:g} margins" if case.gain else "all alike")
@@ -105,6 +111,8 @@ def together(case: ScreeningCase, seed: int, streams: int) -> Sequence[CheckResu
     found = [
         CheckResult("screening", f"{what}: the best of them is confirmed as different", f"{claimed} {told}",
                     f"<= {most:.3f}", claimed / streams <= most),
+        CheckResult("screening", f"{what}: the runner-up beside it claims, or prolongs it", f"{longer} of {streams}",
+                    "0", longer == 0),
     ]  # fmt: skip
     if case.arms > 2 and np.isinf(_NOISE[case.noise]):
         found.append(
@@ -118,14 +126,29 @@ def _estimate(arm: str, seen: Sequence[Mapping[str, float]]) -> float:
     return fmean(one[arm] for one in seen)
 
 
-def _confirmed(arm: str, stream: Iterator[dict[str, float]]) -> bool:
-    """Whether the confirmation claims a difference."""
+class _Confirmation(NamedTuple):
+    claimed: bool
+    longer: bool
+
+
+def _confirmed(arm: str, beside: str | None, stream: Iterator[dict[str, float]]) -> _Confirmation:
+    """Whether the confirmation claims a difference; and whether the arm beside it does, or has it go on."""
     contrast = msgspec.structs.replace(CONTRAST, arm=arm)
     made = Sequential(contrast, planned=BUDGET, alpha=CLAIMED, margin=MARGIN)
-    for number in range(1, BUDGET + 1):
-        if made.observe(_block(number, next(stream), (contrast.baseline, arm))).status == "stop":
-            break
-    return made.decision().verdict in ("better", "worse")
+    methods: list[Method] = [made]
+    if beside is not None:
+        other = msgspec.structs.replace(CONTRAST, arm=beside)
+        methods.append(Unjudged(other, methods[:1], planned=BUDGET, alpha=CLAIMED, margin=MARGIN))
+    number, decided = 0, None
+    while any(method.decision().status == "continue" for method in methods):
+        number += 1
+        block = _block(number, next(stream), [contrast.baseline, *(method.contrast.arm for method in methods)])
+        for method in methods:
+            method.observe(block)
+        if decided is None and made.decision().status == "stop":
+            decided = number
+    says = any(method.decision().verdict != "none" for method in methods[1:])
+    return _Confirmation(made.decision().verdict in ("better", "worse"), says or decided != number)
 
 
 def tasks(seed: int, streams: int) -> list[Task]:

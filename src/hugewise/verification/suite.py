@@ -18,6 +18,7 @@ from hugewise.verification import (
     coverage,
     dispersion,
     evalue,
+    knees,
     ledger,
     magnitudes,
     metamorphic,
@@ -49,6 +50,7 @@ _TASKS: dict[str, Callable[[Options, Candidate, Numbers | None], list[Task]]] = 
     "spread": lambda of, *_: dispersion.tasks(of.seed, of.spreads * (4 if of.long else 1)),
     "planning": lambda of, *_: planning.tasks(of.seed, max(of.pilots, 1000) if of.long else of.pilots),
     "screening": lambda of, *_: screenings.tasks(of.seed, 2 * of.blocks * (5 if of.long else 1)),
+    "knee": lambda of, *_: knees.tasks(of.seed, 2 * of.blocks * (5 if of.long else 1)),
     "power": lambda of, candidate, _: power.tasks(candidate, of.seed, of.replays),
 }
 CHECKS = tuple(_TASKS)
@@ -68,6 +70,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ledger    pairs of the vectors whose ledger is recomputed
     relations streams of each family for the metamorphic checks
     blocks    streams of closed blocks of each case that are played through the whole method; twice as many screenings
+              and curves
     stops     streams of each case of the correction for stopping
     spreads   streams of each case of the test of spread
     pilots    simulated pilots of each case of planning

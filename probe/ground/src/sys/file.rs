@@ -5,6 +5,8 @@ use core::ffi::{CStr, c_int};
 use super::{Answer, EINTR, EINVAL, Errno, O_CLOEXEC, call, number, write};
 
 const AT_FDCWD: c_int = -100;
+const LAST_STANDARD: c_int = 2;
+const F_DUPFD_CLOEXEC: usize = 1030;
 const AT_EMPTY_PATH: c_int = 0x1000;
 const AT_SYMLINK_NOFOLLOW: c_int = 0x100;
 
@@ -46,11 +48,19 @@ impl Status {
     }
 }
 
-/// Open `path` with `flags`; what is made has the `mode`. It does not outlive execve.
+/// Open `path` with `flags`; what is made has the `mode`. It does not outlive execve, and is never stdin, stdout or
+/// stderr, also where these are closed.
 pub fn open(path: &CStr, flags: c_int, mode: u32) -> Answer<File> {
     let arguments = [AT_FDCWD as usize, path.as_ptr() as usize, (flags | O_CLOEXEC) as usize, mode as usize, 0, 0];
     // SAFETY: the path ends with NUL.
-    unsafe { call(number::OPENAT, arguments) }.map(|descriptor| File(descriptor as c_int))
+    let file = unsafe { call(number::OPENAT, arguments) }.map(|descriptor| File(descriptor as c_int))?;
+    if file.0 <= LAST_STANDARD {
+        // What is complained about would have the complaint written into it, where stderr is closed.
+        let above = [file.0 as usize, F_DUPFD_CLOEXEC, LAST_STANDARD as usize + 1, 0, 0, 0];
+        // SAFETY: nothing but numbers; the first descriptor is closed at its end.
+        return unsafe { call(number::FCNTL, above) }.map(|descriptor| File(descriptor as c_int));
+    }
+    Ok(file)
 }
 
 impl File {

@@ -15,6 +15,7 @@ mod of_architecture {
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;
     pub const EXECVE: usize = 59;
+    pub const FCNTL: usize = 72;
     pub const SYSINFO: usize = 99;
     pub const GETUID: usize = 102;
     pub const GETGID: usize = 104;
@@ -34,6 +35,7 @@ mod of_architecture {
 #[cfg(target_arch = "aarch64")]
 mod of_architecture {
     pub const FGETXATTR: usize = 10;
+    pub const FCNTL: usize = 25;
     pub const FSTATFS: usize = 44;
     pub const FACCESSAT: usize = 48;
     pub const OPENAT: usize = 56;

@@ -1,0 +1,105 @@
+"""The other programs that run now: which of their memory a setting of the whole host would have in huge pages.
+
+Read from /proc alone, of every process that the caller may look into; none is stopped, and one that ends meanwhile is
+passed over. What is counted is resident private anonymous memory in base pages, in mappings with room for a page of
+that size, of programs that have not turned such pages off for themselves or for the mapping.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from hugewise.inspection.smaps import BackedMapping, backed_mappings
+
+__all__ = ["Neighbours", "ProgramBeside", "eligible", "neighbours"]
+
+_SHOWN = 5
+_LONGEST = 64  # characters of a name
+_NOT_MEMORY = ("/", "[vdso]", "[vvar]", "[vsyscall]")
+
+
+class ProgramBeside(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that runs: bytes over all of its processes.
+
+    eligible   resident memory that would be in huge pages
+    growth     by how much they could grow at most: each block that has a page of theirs becomes a whole huge page
+    """
+
+    name: str
+    processes: int
+    eligible: int
+    growth: int
+
+
+class Neighbours(msgspec.Struct, frozen=True, kw_only=True):
+    """All of them: those with most first, and sums over all. `unread`: processes that cannot be looked into."""
+
+    size: int
+    programs: tuple[ProgramBeside, ...]
+    processes: int
+    eligible: int
+    growth: int
+    unread: int
+
+
+def neighbours(size: int, proc: Path = Path("/proc"), without: Iterable[int] = ()) -> Neighbours:
+    """The programs that run now, for transparent huge pages of `size` bytes; not this one, and not those `without`."""
+    base = os.sysconf("SC_PAGE_SIZE")
+    gone = {os.getpid(), *without}
+    sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    unread = 0
+    for pid in sorted(int(each.name) for each in proc.iterdir() if each.name.isdecimal()):
+        if pid in gone:
+            continue
+        try:
+            folder = proc / str(pid)
+            status = (folder / "status").read_text(encoding="utf-8", errors="replace")
+            if "\nVmRSS:" not in status or "\nTHP_enabled:\t0" in status:  # a thread of the kernel; or it has none
+                continue
+            with (folder / "smaps").open("rb") as lines:
+                found = [eligible(each, size, base) for each in backed_mappings(lines)]
+        except PermissionError:
+            unread += 1
+            continue
+        except OSError:  # it has ended
+            continue
+        name = status.partition("\n")[0].partition(":")[2].strip()[:_LONGEST]
+        added = (1, sum(here for here, _ in found), sum(more for _, more in found))
+        sums[name] = [kept + new for kept, new in zip(sums[name], added, strict=True)]
+    made = sorted(_programs(sums.items()), key=lambda one: (-one.eligible, one.name))
+    return Neighbours(
+        size=size,
+        programs=tuple(one for one in made[:_SHOWN] if one.eligible),
+        processes=sum(one.processes for one in made),
+        eligible=sum(one.eligible for one in made),
+        growth=sum(one.growth for one in made),
+        unread=unread,
+    )
+
+
+def _programs(sums: Iterable[tuple[str, list[int]]]) -> Iterator[ProgramBeside]:
+    for name, (processes, here, more) in sums:
+        yield ProgramBeside(name=name, processes=processes, eligible=here, growth=more)
+
+
+def eligible(mapping: BackedMapping, size: int, base: int) -> tuple[int, int]:
+    """Bytes of a mapping that would be in huge pages of `size`, and by how many it could grow at most. Pure.
+
+    Which of its pages are resident is not in smaps: as many as can lie within whole aligned blocks are taken to, and
+    for the growth each is taken to lie in a block of its own.
+    """
+    room = mapping.room(size)
+    private = mapping.permissions.endswith("p") and not mapping.name.startswith(_NOT_MEMORY)
+    small = mapping.anonymous - mapping.huge
+    if not private or "nh" in mapping.flags or mapping.page > base or room == 0 or small <= 0:
+        return 0, 0
+    within = max(0, room - mapping.huge)
+    here = min(small, within)
+    outside = mapping.size - room  # so many at most lie in no whole block
+    surely = min(within, max(0, small - outside))
+    return here, max(0, min(within - surely, here // base * (size - base)))

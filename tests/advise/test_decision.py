@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hugewise.advise.candidates import Reach
+from hugewise.advise.decision import (
+    KnownFrom,
+    MeasuredSetting,
+    TradeOff,
+    measured,
+    no_worse,
+    runner_up,
+    smallest,
+    trade_offs,
+)
+from hugewise.advise.footprint import FootprintChange, SettingFootprint
+from hugewise.model.metric import Metric
+from hugewise.model.results import Results
+from tests.build import known
+from tests.build.restated import run
+from tests.build.results import cell_result, comparison, summary
+from tests.build.trials import attempt
+
+MIB = 1 << 20
+SIZE = SettingFootprint(resident=100 * MIB, charged=True, pool=0, pool_used=0)
+
+
+def setting(name: str, ratio: float | None = 1.0, growth: float | None = 1.0, **changes: Any) -> MeasuredSetting:
+    change = None if growth is None else FootprintChange(ratio=growth, low=None, high=None, confidence=0.99, pairs=6)
+    made = MeasuredSetting(
+        name=name, known="screening", n=6, ratio=ratio, low=None, high=None, confidence=0.9, footprint=SIZE,
+        growth=change,
+    )  # fmt: skip
+    return msgspec.structs.replace(made, **changes)
+
+
+def row(name: str, ratio: float | None, growth: float | None, reach: Reach | None = "process") -> TradeOff:
+    return TradeOff(name=name, reach=reach, seen=setting(name, ratio, growth))
+
+
+AS_IS = row("as-is", 1.0, 1.0, None)
+
+
+def dominated(*rows: TradeOff, better: str = "lower") -> dict[str, str]:
+    return {each.name: each.dominated_by for each in trade_offs([AS_IS, *rows], better, 0.02)}
+
+
+def test_a_setting_is_dominated_by_one_that_is_better_in_something_and_worse_in_nothing() -> None:
+    found = dominated(row("advised", 0.8, 1.0), row("always", 0.8, 1.0, "host"), row("pool", 0.7, 1.2, "pool"))
+    assert found == {"as-is": "", "advised": "", "always": "advised", "pool": ""}, "as it is reaches least"
+
+
+def test_what_is_alike_within_the_margin_is_ordered_by_the_rest() -> None:
+    found = dominated(row("advised", 0.801, 1.003), row("pool", 0.799, 1.15, "pool"))
+    assert found["pool"] == "advised"
+    assert dominated(row("worse", 1.3, 1.1)) == {"as-is": "", "worse": "as-is"}
+    assert dominated(row("same", 1.001, 0.999)) == {"as-is": "", "same": "as-is"}
+
+
+def test_of_a_rate_more_is_better() -> None:
+    assert dominated(row("advised", 1.3, 1.0), row("always", 1.1, 1.0, "host"), better="higher")["always"] == "advised"
+
+
+def test_what_is_not_known_takes_no_part() -> None:
+    unknown = [row("a", None, 1.0), row("b", 0.5, None), TradeOff(name="c", reach="host", why="no pool")]
+    assert set(dominated(*unknown, row("worse", 1.1, 1.2)).values()) == {"", "as-is"}
+    assert {name for name, by in dominated(*unknown).items() if by} == set()
+
+
+ratios = st.floats(0.2, 5.0)
+rows = st.lists(st.tuples(ratios, ratios, st.sampled_from(["process", "pool", "host"])), min_size=1, max_size=8)
+
+
+@given(rows, st.sampled_from(["lower", "higher"]))
+def test_somebody_is_never_dominated_and_dominators_are_not(
+    drawn: list[tuple[float, float, Reach]], better: str
+) -> None:
+    made = [row(f"s{number}", *each) for number, each in enumerate(drawn)]
+    found = dominated(*made, better=better)
+    assert "" in found.values()
+    assert all(found[by] == "" and by != name for name, by in found.items() if by)
+
+
+@given(rows)
+def test_who_is_not_dominated_does_not_hang_on_the_order(drawn: list[tuple[float, float, Reach]]) -> None:
+    made = [row(f"s{number}", *each) for number, each in enumerate(drawn)]
+    assert {name for name, by in dominated(*made).items() if by} == {
+        name for name, by in dominated(*reversed(made)).items() if by
+    }
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "better", "found"),
+    [
+        (0.7, 0.8, "lower", True),
+        (0.99, 1.02, "lower", True),
+        (0.99, 1.03, "lower", None),
+        (1.03, 1.2, "lower", False),
+        (None, 0.9, "lower", True),
+        (1.03, None, "lower", False),
+        (None, None, "lower", None),
+        (1.2, 1.3, "higher", True),
+        (0.99, 1.0, "higher", True),
+        (0.7, 0.9, "higher", False),
+        (0.97, None, "higher", None),
+    ],
+)
+def test_an_interval_says_whether_it_is_worse_by_more_than_the_margin(
+    low: float | None, high: float | None, better: str, found: bool | None
+) -> None:
+    assert no_worse(low, high, better, 0.02) is found
+
+
+def test_the_runner_up_is_the_best_that_was_neither_chosen_nor_dropped() -> None:
+    estimates = {"a": 0.8, "b": 0.7, "c": 0.75, "d": None, "e": 0.9}
+    assert runner_up(estimates, "lower", "b") == "c"
+    assert runner_up(estimates, "lower", "b", {"c", "a"}) == "e"
+    assert runner_up(estimates, "higher", "e") == "a"
+    assert runner_up({"b": 0.7, "d": None}, "lower", "b") == ""
+
+
+def test_for_memory_the_smallest_that_is_fast_enough_goes_on() -> None:
+    seen = [setting("a", 1.01, 0.9), setting("b", 1.0, 0.7), setting("c", 1.2, 0.5), setting("d", 0.5, 1.3)]
+    assert smallest(seen, "lower", 0.02) == ("b", "a")
+    assert smallest([seen[3]], "lower", 0.02) == ("", ""), "it takes more"
+    assert smallest([seen[2]], "lower", 0.02) == ("c", ""), "it takes less: by how much it is slower is confirmed"
+    assert smallest([setting("x", 1.0, 0.998), setting("y", None, 0.5), setting("z", 0.5, None)], "lower", 0.02) == (
+        "",
+        "",
+    )
+    equal = [setting("first", 1.0, 0.701), setting("second", 0.9, 0.7)]
+    assert smallest(equal, "lower", 0.02) == ("first", "second"), "of equal ones the narrowest, which comes first"
+    rates = [setting("slow", 0.8, 0.5), setting("fine", 0.99, 0.8)]
+    assert smallest(rates, "higher", 0.02) == ("fine", "")
+
+
+def results(unjudged: bool) -> Results:
+    arms = ["as-is", "advised", *(["pool-2m"] if unjudged else [])]
+    attempts = [
+        attempt(
+            arm, 1.0, block=number, cell="command", peak_bytes=(100 + 10 * place) * MIB,
+            metrics={"wall_s": 1.0 - 0.1 * place, "user_s": 0.5, "system_s": 0.5 - 0.1 * place},
+        )
+        for number in range(1, 15)
+        for place, arm in enumerate(arms)
+    ]  # fmt: skip
+    made = [comparison("advised", "wall_s", "better", baseline="as-is", ratio=0.9, low=0.88, high=0.92, n=14)]
+    if unjudged:
+        told = {"method": "unjudged", "ratio": 0.8, "low": 0.7, "high": 0.9, "n": 14, "confidence": 0.99}
+        made.append(comparison("pool-2m", "wall_s", "none", baseline="as-is", **told))
+    summaries = [summary(arm, attempts, "wall_s") for arm in arms]
+    cell = cell_result("command", "command", Metric("wall_s", "s", "lower", "time"), {}, summaries, made)
+    return run([(cell, attempts)])
+
+
+def test_a_run_tells_each_arm_with_the_rate_at_which_it_is_known() -> None:
+    found = measured(whole := results(unjudged=True), whole.cells[0], "advised")
+    rates: list[tuple[str, KnownFrom]] = [(one.name, one.known) for one in found]
+    assert rates == [("as-is", "confirmed"), ("advised", "confirmed"), ("pool-2m", "beside")]
+    assert known(found[1].growth).ratio == pytest.approx(1.1)
+    assert known(found[1].causes).told == "faults"
+    assert found[2].causes is None
+    assert found[2].footprint.total == 120 * MIB
+    screened = measured(alone := results(unjudged=False), alone.cells[0])
+    assert {one.known for one in screened} == {"screening"}
