@@ -45,8 +45,9 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Have `data` in the file `path`, on disk when this returns; at any moment it is the old file or the new one.
+def write_whole(path: Path, data: bytes, mode: int = 0o644, owner: tuple[int, int] | None = None) -> None:
+    """Have `data` in the file `path`, on disk when this returns; at any moment it is the old file or the new one. It
+    belongs to the account and the group `owner`, else to the caller.
 
     Written beside its place, synced, renamed, and the folder synced: without the last two a power cut may leave a name
     with an empty file, or none. Raises OSError, and leaves nothing beside it then.
@@ -57,6 +58,8 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
             file.write(data)
             file.flush()
             os.fchmod(file.fileno(), mode)
+            if owner is not None:
+                os.fchown(file.fileno(), *owner)
             os.fsync(file.fileno())
         os.replace(draft, path)  # noqa: PTH105  (names, not paths)
     except BaseException:

@@ -114,11 +114,11 @@ def test_the_smallest_pool_that_keeps_the_gain() -> None:
     assert smallest % (2 << 20) == 0
     assert known(found.knee.high) * found.heap <= smallest < known(found.knee.high) * found.heap + (2 << 20)
     said = sentence(found)
-    assert said.startswith(f"Pool of {smallest >> 20} MiB, ")
+    assert said.startswith(f"A pool of {smallest >> 20} MiB, ")
     assert "keeps at least 90% of the gain (wall_s −" in said
     assert "10 blocks at 95%" in said
     told = list(curves.lines(found, "./x -y"))
-    assert told[0].startswith("Backed 5%, 50 MiB: wall_s −10.0% (−12.0% to −8.0%)")
+    assert told[0].startswith("Backed 5%, 52 MiB: wall_s −10.0% (−12.0% to −8.0%)")
     assert f"--pages mosaic:0-{smallest >> 20}m=hugetlb-2m,heap=1g -- ./x -y" in told[-2]
     assert f"{smallest >> 21} pages of 2m" in told[-1]
 

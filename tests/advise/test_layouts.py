@@ -69,7 +69,7 @@ def test_only_commands_that_load_a_library_have_layouts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "block_s", "number"), [(100.0, 2.0, 16), (25.0, 2.0, 8), (17.0, 2.0, 0), (18.1, 2.0, 6), (5.0, 0.0, 16)]
+    ("seconds", "block_s", "number"), [(100.0, 2.0, 24), (25.0, 2.0, 8), (17.0, 2.0, 0), (18.1, 2.0, 6), (5.0, 0.0, 24)]
 )
 def test_as_many_blocks_as_fit(seconds: float, block_s: float, number: int) -> None:
     assert blocks(seconds, block_s) == number

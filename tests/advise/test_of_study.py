@@ -100,6 +100,34 @@ def test_an_interrupted_one_goes_on_with_the_cell_that_it_was_in(
     assert of_study.resume(folder)[0] == went_on, "there is nothing left to be done"
 
 
+def test_an_interrupt_between_two_cells_leaves_what_is_known(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, pilots = machine.run, []
+
+    def interrupted(asked: Any, *given: Any, **more: Any) -> Any:
+        pilots.extend([asked] if asked.name == "advise-pilot" else [])
+        if len(pilots) == 2:
+            pilots.append(asked)
+            raise KeyboardInterrupt
+        return run(asked, *given, **more)
+
+    monkeypatch.setattr("hugewise.session.session.run", interrupted)
+    found, folder = of_study.advise(begun(), tmp_path)
+    assert [one.over for one in found.cells] == [True, False, False]
+    assert of_study.resume(folder)[0].arrived == "finished"
+
+
+def test_an_interrupt_before_there_is_anything_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hugewise.session.session.run", run)
+    with pytest.raises(KeyboardInterrupt):
+        of_study.advise(begun(), tmp_path)
+    assert not (tmp_path / "advice").exists()
+
+
 def test_whoever_is_killed_goes_on_with_the_run_that_was_begun(machine: Machine, tmp_path: Path) -> None:
     machine.stops["advise-screening"] = HugewiseError("the power went")
     with pytest.raises(HugewiseError, match="the power went"):

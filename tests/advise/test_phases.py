@@ -346,6 +346,18 @@ def test_a_setting_without_a_library_has_nothing_to_be_told_apart(machine: Machi
     assert (found.apart, found.apart_folder) == (None, "")
 
 
+def test_what_a_service_loads_is_said_by_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "/lib/mine.so")
+    made = questions.service(("a",), ("b",), seconds=60.0, environment=("LD_PRELOAD=/lib/its.so", "A=b=c"))
+    found = questions.environment(questions.Question(workload=made))
+    assert found is not None
+    assert (found["LD_PRELOAD"], found["A"]) == ("/lib/its.so", "b=c")
+    bare = questions.environment(questions.Question(workload=questions.service(("a",), ("b",), seconds=60.0)))
+    assert bare is not None
+    assert "LD_PRELOAD" not in bare
+    assert questions.environment(questions.Question(workload=questions.command(("a",)))) is None
+
+
 THREE = (*TRIED, msgspec.structs.replace(TRIED[0], name="other", use={"name": "other", "from": "base"}))
 
 

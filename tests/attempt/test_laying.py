@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hugewise.attempt.laying import LayoutLine, reported, reporting, summary, un
 from hugewise.machine.layouts import REPORT
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
+from tests.requirements import need_root
 
 LAID = LayoutLine(
     pid=10, layout="hugetlb-2m,heap=64m", heap_bytes=64 << 20, heap_from=1 << 30, short_bytes=0, ranges=1, refused=0
@@ -39,6 +41,19 @@ def test_what_the_library_appends_is_read(tmp_path: Path) -> None:
     assert reported(folder) == [LAID, line(ranges=0)]
     again, _ = reporting(tmp_path, 3, None)
     assert (again, reported(again)) == (folder, []), "each attempt has a new one"
+
+
+def test_the_report_is_the_account_s_own_and_nobody_else_s(tmp_path: Path) -> None:
+    need_root()
+    folder, _ = reporting(tmp_path, 0, pwd.getpwnam("nobody"))
+    report = folder / "report"
+    assert {(each.stat().st_uid, each.stat().st_gid) for each in (folder, report)} == {(65534, 65534)}
+    report.write_bytes(msgspec.json.encode(LAID) + b"\n")
+    assert reported(folder) == [LAID]
+    (tmp_path / "secret").write_bytes(msgspec.json.encode(LAID) + b"\n")
+    report.unlink()
+    os.link(tmp_path / "secret", report)
+    assert reported(folder) == [], "a file of another account is not read for it"
 
 
 def test_a_report_that_was_taken_away_or_led_elsewhere_is_none(tmp_path: Path) -> None:

@@ -115,6 +115,7 @@ def proven(filled: list[probe.Coverage], coverage: list[probe.Coverage]) -> Deli
         boarded=SimpleNamespace(own=False),
         events=[],
         twin=None,
+        laid=None,
     )
     group = SimpleNamespace(cell=cell, works=[work, work])
     return _proof(cast(Group, group), cast(Work, work), None)

@@ -11,7 +11,7 @@ import pytest
 
 from hugewise.audit import servers
 from hugewise.audit.facts import RunningProcess, ServerConfig
-from hugewise.audit.named import MOST_NAMED, Named
+from hugewise.audit.named import MOST_NAMED, NamedFiles
 from hugewise.audit.root import Root
 from hugewise.audit.running import Seen
 from tests.requirements import need, need_root
@@ -53,12 +53,14 @@ def test_the_log_of_the_kernel_stays_for_who_logs_it() -> None:
 def test_another_mount_of_the_same_is_the_same(tmp_path: Path) -> None:
     need_root()
     script = (
-        f"mount -t proc proc {tmp_path} && exec python3 -c 'from hugewise.audit.named import Named;"
+        f"mount -t proc proc {tmp_path} && exec python3 -c 'from hugewise.audit.named import NamedFiles;"
         "from hugewise.audit.root import Root; import sys; root = Root();"
-        f'print(Named(root).text("{tmp_path}/version"), root.unread())\''
+        f'print(NamedFiles(root).text("{tmp_path}/version"), root.unread())\''
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False, env=environment
+    )
     need("permitted" not in done.stderr, "mounts of one's own")
     assert done.stdout.startswith("None ('") and "of the kind proc" in done.stdout, done.stderr
 
@@ -74,5 +76,5 @@ def test_an_account_names_so_much_and_no_more(tmp_path: Path) -> None:
     found = running(root, *hostile, redis(f"{tmp_path}/other.conf", of="the account 1001"))
     assert found[-1].value("disable-thp") == "no"
     assert any(line.startswith(f"{large}: not read: too much was named beside it") for line in root.unread())
-    named = Named(root)
+    named = NamedFiles(root)
     assert sum(len(named.data(str(large)) or b"") for _ in range(100)) <= MOST_NAMED + large.stat().st_size

@@ -143,7 +143,9 @@ def test_a_program_of_any_name_is_the_program(name: str, shell: str, tmp_path: P
     where = Destination(policy="p", words=(name, "other", "b=c"), environment={"V": "x $y"})
     file = one(for_program(POOL, where), "launcher")
     environment = {"PATH": f"{folder}:/usr/bin:/bin"}
-    done = subprocess.run([tool, place(file, tmp_path), "-d"], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [tool, place(file, tmp_path), "-d"], capture_output=True, text=True, check=False, env=environment
+    )
     assert done.stdout == "it|x $y|other|b=c|-d|", done.stderr
 
 
@@ -270,3 +272,18 @@ def test_a_unit_keeps_its_name_in_every_command() -> None:
     escaped = of_unit(one(for_program(OFF, Destination(policy="p", words=("/x",))), "unit"), r"a\x2db.service")
     assert escaped.path == r"/etc/systemd/system/a\x2db.service.d/50-page-sizes.conf"
     assert escaped.apply[1] == r"systemctl restart 'a\x2db.service'"
+
+
+@pytest.mark.parametrize("last", ["requirepass foo", "requirepass foo\n", ""])
+@pytest.mark.parametrize("kind", ["redis", "memcached"])
+def test_what_is_appended_is_no_part_of_the_last_line(kind: str, last: str, tmp_path: Path) -> None:
+    """A file whose last line is open would have had another password, or none."""
+    file = servers.redis(disable_thp=False) if kind == "redis" else servers.memcached()
+    conf, mine = tmp_path / f"{kind}.conf", tmp_path / "mine"
+    conf.write_text(last)
+    mine.write_text(file.content)
+    for command in file.apply[:-1]:
+        told = command.replace(f"/etc/redis/{kind}.conf", str(conf)).replace(f"/etc/{kind}.conf", str(conf))
+        subprocess.run(["sh", "-c", told.replace(f"cat {file.path}", f"cat {mine}")], check=True)
+    added = f"include {file.path}" if kind == "redis" else "-L"
+    assert conf.read_text() == (f"{last.strip()}\n" if last else "") + f"{added}\n"

@@ -1,4 +1,4 @@
-"""Memory that several share is counted once, memory that is swapped is in no huge page, and who is not seen is no proof."""
+"""Shared memory is counted once, what is swapped is in no huge page, and who is not seen is no proof."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from contextlib import contextmanager
 import pytest
 
 from hugewise.host.local_host import LocalHost
+from hugewise.inspection import look as looking
 from hugewise.inspection import verify as verifying
-from hugewise.inspection.look import DeniedError, Look, Looker
+from hugewise.inspection.look import DeniedError, GoneError, Look, Looker
 from hugewise.inspection.shared import again, coverage_once
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
@@ -108,7 +109,43 @@ def test_memory_that_is_swapped_is_in_no_huge_page(swapped: int, delivered: bool
         coverage={"anon:2097152": 64 * MIB},
     )
     treatment = Treatment(policy="thp", mechanism="system", target=PageTarget("thp", 2 << 20))
-    _, found, _, said, why = verifying._by_policy([one], rules("always"), treatment, 0.95, "smaps", one.coverage)
+    _, found, _, said, why = verifying._by_policy(
+        [one], rules("always"), treatment, 0.95, source="smaps", backed=one.coverage
+    )
     assert found is delivered, said
     assert ("swapped" in {reason.id for reason in why}) == (not delivered)
     assert verifying._by_rules([one], rules("always"), 0.95)[1] is delivered
+
+
+def test_a_number_that_means_another_program_meanwhile_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read of one program says nothing of the next one."""
+    seen_as = iter([(b"1", b""), (b"2", b""), (b"2", b""), (b"2", b"")])
+    monkeypatch.setattr(looking, "_identity", lambda pid: next(seen_as))
+    assert Looker("smaps").look(os.getpid()).pid == os.getpid()
+    assert next(seen_as, None) is None
+    changing = iter((bytes([number]), b"") for number in range(100))
+    monkeypatch.setattr(looking, "_identity", lambda pid: next(changing))
+    with pytest.raises(GoneError, match="another program each time"):
+        Looker("smaps").look(os.getpid())
+
+
+def test_programs_that_follow_one_another_in_a_process_are_told_apart() -> None:
+    child = subprocess.Popen(["sh", "-c", "read x; exec sleep 60"], stdin=subprocess.PIPE)
+    try:
+        before = looking._identity(child.pid)
+        child.communicate(b"\n", timeout=0.3)
+    except subprocess.TimeoutExpired:
+        assert looking._identity(child.pid) != before
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_mappings_without_end_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "_MOST_MAPPINGS", 10)
+    with pytest.raises(DeniedError, match="too many mappings"):
+        Looker("smaps").look(os.getpid())
+    monkeypatch.setattr(looking, "_MOST_MAPPINGS", 100_000)
+    looker = Looker("smaps")
+    left = looker._left - len(looker.look(os.getpid()).mappings)
+    assert looker._left == left

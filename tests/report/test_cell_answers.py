@@ -112,6 +112,9 @@ def test_what_choosing_among_arms_does_is_said_by_the_method_that_corrects_for_i
     assert "Holm" in selection(plain())
     assert "Each interval holds by itself" in selection(plain())
     assert selection(judged(("better", 0.9))) == "", "there was no choice"
+    (cell,) = sequential.cells
+    beside = tuple(replace(one, method="unjudged") if one.arm == "thp" else one for one in cell.comparisons)
+    assert selection(replace(sequential, cells=(replace(cell, comparisons=beside),))) == "", "nothing is claimed of it"
 
 
 def test_equal_answers_are_said_once_for_all_cells_that_they_hold_for() -> None:

@@ -61,7 +61,7 @@ def test_pages_of_the_buffers_are_proven_in_a_backend(folder: Path) -> None:
 
 
 def test_a_given_work_is_done_whatever_time_it_takes(folder: Path) -> None:
-    found = quick(folder, "pgbench", ["base"], {**PARAMETERS, "transactions": 401})
+    found = quick(folder, "pgbench", ["base", "hugetlb-2m"], {**PARAMETERS, "transactions": 401})
     accepted(found)
     facts = found["base"].facts
     assert (facts["transactions_made"], facts["checkpoints"]) == (402, 0)  # each of two clients does as many

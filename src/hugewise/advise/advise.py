@@ -248,7 +248,7 @@ def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
     host = LocalHost()
     sizes = PageSizes.discover(host)
     argv = layouts.command_of(asked) or _program(asked)
-    known = allocator_of(argv) if argv else None
+    known = allocator_of(argv, questions.environment(asked)) if argv else None
     return ProgramHere(
         root=host.privileged(),
         mode=_mode(host),

@@ -17,6 +17,7 @@ from hugewise.advise import candidates
 from hugewise.advise.candidates import ProgramHere
 from hugewise.errors import UserError
 from hugewise.model.metric import Metric
+from hugewise.model.policy import laid_pool
 from hugewise.model.results import CellResult
 from hugewise.model.trial import Attempt, Block
 from hugewise.quantity import format_duration, format_size
@@ -139,7 +140,7 @@ def measured(  # noqa: PLR0917
     points = [BackedShare(percent=0, size=0, ratio=1.0, low=1.0, high=1.0)]
     for share in SHARES[1:]:
         one = by_arm.get(f"backed-{share}")
-        size = heap * share // 100 // _PAGE * _PAGE
+        size = laid_pool(f"mosaic:0-{share}%=hugetlb-2m,heap={heap}")[1]  # rounded as the library does
         ratio, low, high = (None, None, None) if one is None else (one.ratio, one.low, one.high)
         points.append(BackedShare(percent=share, size=size, ratio=ratio, low=low, high=high))
     return CurveOfGain(
@@ -196,13 +197,11 @@ def sentence(found: CurveOfGain) -> str:
     keeps = f"{100 * KEEP:.0f}% of the gain ({found.metric} {whole} for all of it)"
     bend = f"the knee is at {_percent(at.share)} ({_percent(at.low)} to {_percent(at.high)}, {sure})"
     if size == found.heap:
-        return f"No smaller {_called(found)} than all of its heap, {_mib(size)}, is shown to keep {keeps}: {bend}."
-    share = _percent(size / found.heap)
-    return f"{_called(found).capitalize()} of {_mib(size)}, {share} of its heap, keeps at least {keeps}: {bend}."
-
-
-def _called(found: CurveOfGain) -> str:
-    return "pool" if found.pages != "thp" else "advice"
+        smaller = "pool" if found.pages != "thp" else "part"
+        return f"No smaller {smaller} than all of its heap, {_mib(size)}, is shown to keep {keeps}: {bend}."
+    share = f"{_mib(size)}, {_percent(size / found.heap)} of its heap,"
+    who = f"A pool of {share} keeps" if found.pages != "thp" else f"Transparent huge pages for {share} keep"
+    return f"{who} at least {keeps}: {bend}."
 
 
 def lines(found: CurveOfGain, command: str) -> Iterator[str]:

@@ -39,7 +39,7 @@ LIBRARY = "library"
 KEPT = 0.25
 """Share of the time of a layout's confirmation that is kept for telling it apart."""
 
-_FEWEST, _MOST = 6, 16  # blocks
+_FEWEST, _MOST = 6, 24  # blocks
 _ARMS = 3  # of each, where the pilot's have two
 
 

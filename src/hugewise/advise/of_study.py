@@ -168,11 +168,14 @@ def _conducted(
         except UserError as error:
             one.why = error.message if not error.hint else f"{error.message} ({error.hint})"
             listener(progress.Message(f"{one.cell}: {one.why}"))
+        except KeyboardInterrupt:
+            if not any(each.folder for each in found.cells):
+                raise  # nothing was begun
         finally:
             found.seconds += time.monotonic() - clock
             if any(each.folder for each in found.cells):
                 _keep(found, folder)
-        if one.advice is not None and one.advice.arrived != "finished":
+        if not one.over:
             listener(progress.Message(f"interrupted; all of it goes on by: hugewise advise --resume {folder}"))
             return found, folder
     if folder.is_dir():

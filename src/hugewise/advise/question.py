@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = [
     "check",
     "command",
     "confirmation",
+    "environment",
     "pilot",
     "screening",
     "service",
@@ -97,6 +99,15 @@ def service(
         **{name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value},
     }
     return {"name": _SERVICE, "parameters": parameters} | ({"metric": metric} if metric is not None else {})
+
+
+def environment(asked: Question) -> Mapping[str, str] | None:
+    """The variables that decide what a service's server loads; None of what has those of its caller."""
+    if not asked.of_service:
+        return None
+    given = asked.workload.get("parameters", {}).get("environment", ())
+    path = {name: os.environ[name] for name in ("PATH",) if name in os.environ}
+    return path | dict(str(each).partition("=")[::2] for each in given)
 
 
 def check(asked: Question) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hugewise.audit.root import Root
 
-__all__ = ["MOST_NAMED", "Named"]
+__all__ = ["MOST_NAMED", "NamedFiles"]
 
 MOST_NAMED = 4 << 20
 """Bytes that are read of all files which one account's processes name; of the files of one service."""
@@ -27,13 +27,13 @@ _REFUSED = re.compile(
 )
 
 
-class Named(Root):
+class NamedFiles(Root):
     """The host of `root`, by the paths that somebody else names: so many bytes of so many files are read of it."""
 
     def __init__(self, root: Root) -> None:
         super().__init__(root.folder)
         self.host = root
-        self._unread = root._unread  # noqa: SLF001  (of one reading)
+        self._unread = root._unread
         self._left, self._files = MOST_NAMED, _MOST_FILES
         self._kinds: dict[str, str] = {}
 

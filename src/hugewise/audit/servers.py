@@ -16,7 +16,7 @@ import msgspec
 
 from hugewise.audit import known, server_files
 from hugewise.audit.facts import Placed, ServerConfig, ServerKind
-from hugewise.audit.named import Named
+from hugewise.audit.named import NamedFiles
 from hugewise.audit.root import Root
 from hugewise.audit.running import Seen
 from hugewise.audit.unit_files import LoadedUnit
@@ -64,11 +64,13 @@ class _Launched(msgspec.Struct, frozen=True, kw_only=True):
 def servers(root: Root, seen: Sequence[Seen], units: Iterable[LoadedUnit]) -> tuple[ServerConfig, ...]:
     """All that are found, those that run first."""
     loaded = list(units)
-    named: defaultdict[str, Named] = defaultdict(lambda: Named(root))  # by account: more processes name no more
+    named: defaultdict[str, NamedFiles] = defaultdict(
+        lambda: NamedFiles(root)
+    )  # by account: more processes name no more
     postmasters = {each.process.pid for each in seen if each.kind == "postgresql"}
     # A postmaster's children are not servers of their own.
     running = [each for each in seen if each.kind and not (each.kind == "postgresql" and each.parent in postmasters)]
-    found = [_running(Named(root) if each.of is None else named[each.of], each, loaded) for each in running]
+    found = [_running(NamedFiles(root) if each.of is None else named[each.of], each, loaded) for each in running]
     taken = {(each.kind, each.unit) for each in found}
     for unit in loaded:
         for argv in unit.argvs:
@@ -77,9 +79,9 @@ def servers(root: Root, seen: Sequence[Seen], units: Iterable[LoadedUnit]) -> tu
             # A template starts nothing by itself.
             if kind is not None and (kind, name) not in taken and not name.endswith("@.service"):
                 launched = _Launched(kind=kind, what=name, argv=argv, unit=name)
-                found.append(_configured(Named(root), launched))
+                found.append(_configured(NamedFiles(root), launched))
     kinds = {each.kind for each in found}
-    found += [each for kind in _USUAL if kind not in kinds for each in _at_rest(Named(root), kind)]
+    found += [each for kind in _USUAL if kind not in kinds for each in _at_rest(NamedFiles(root), kind)]
     return tuple(found)
 
 
@@ -277,7 +279,7 @@ def _java_version(root: Root, program: str) -> str | None:
 
 def _mongodb_version(root: Root) -> str | None:
     """Of the package that brought it, where that is Debian's kind."""
-    host = root.host if isinstance(root, Named) else root  # the list is not what somebody named
+    host = root.host if isinstance(root, NamedFiles) else root  # the list is not what somebody named
     match = _PACKAGED.search(host.text("/var/lib/dpkg/status", _MOST_PACKAGES) or "")
     return match[1] if match else None
 

@@ -33,6 +33,8 @@ class _Dashed(click.Command):
     """What stands behind `--` is a command, and nothing else is: `advise demo` is about a study."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing:  # of a shell that completes
+            return super().parse_args(ctx, args)
         place = args.index(_DASHES) if _DASHES in args else len(args)
         behind = tuple(args[place + 1 :])
         left = super().parse_args(ctx, args[:place])
@@ -204,7 +206,8 @@ def _of_command(
         told = {"objective": objective(found), "answer": answer(found), "settings": settings(found)}
         say_json(msgspec.to_builtins(found) | told)
     else:
-        say(objective(found))
+        if found.curve is None:
+            say(objective(found))
         say(answer(found))
         for line in details(found):
             say(f"  {line}")

@@ -62,7 +62,7 @@ def redis(*, disable_thp: bool) -> DeployedFile:
         path=path,
         content=f"disable-thp {'yes' if disable_thp else 'no'}\n",
         scope="server",
-        apply=(f"echo 'include {path}' >> /etc/redis/redis.conf", again),
+        apply=(_ended("/etc/redis/redis.conf"), f"echo 'include {path}' >> /etc/redis/redis.conf", again),
         undo=(f"sed -i '\\|^include {path}$|d' /etc/redis/redis.conf", f"rm {path}", again),
         check="redis-cli CONFIG GET disable-thp",
         label="read by redis-server",
@@ -79,9 +79,14 @@ def memcached() -> DeployedFile:
         path=path,
         content="-L\n",
         scope="server",
-        apply=(f"cat {path} >> /etc/memcached.conf", again),
+        apply=(_ended("/etc/memcached.conf"), f"cat {path} >> /etc/memcached.conf", again),
         undo=("sed -i '/^-L$/d' /etc/memcached.conf", again),
         check="echo stats settings | nc -q 1 localhost 11211; hugewise verify memcached.service",
         label="read by memcached",
         needs=("transparent_hugepage/enabled not never: memcached refuses -L then",),
     )
+
+
+def _ended(path: str) -> str:
+    """Ends the last line of a file, where that is open: what is appended would become a part of it."""
+    return f"sed -i '$a\\' {path}"

@@ -27,6 +27,8 @@ _MOST_BLOCKS = 64 << 30  # bytes of addresses that are looked at page by page
 _PAGES = 1 << 17  # entries at a time
 _PRESENT = 62  # the lowest of the two bits that say that a page is in memory or in swap
 _PLAIN = re.compile(r"[\w./][\w./+-]{0,100}")
+_MOST_MAPPINGS = 1 << 20  # of all processes together: some 500 bytes each
+_TRIES = 4  # to look at a process that becomes other programs
 _SCANS = 5  # of a process that maps and unmaps while it is looked at
 _MOST_RANGES = 8192  # of one call of the probe: 256 GiB of mappings that lie apart
 
@@ -67,20 +69,37 @@ class Looker:
 
     def __init__(self, source: probe.Source, named: Named = "all") -> None:
         self.source, self.named = source, named
+        self._left = _MOST_MAPPINGS
         self._programs: dict[tuple[int, int, int], ProgramFile] = {}
 
     def look(self, pid: int) -> Look:
-        """Look at a process. Raises GoneError, DeniedError, ProbeError."""
+        """Look at a process, all of it at the same program. Raises GoneError, DeniedError, ProbeError."""
+        for _ in range(_TRIES):
+            before = _identity(pid)
+            found = self._look(pid)
+            if _identity(pid) == before:
+                self._left -= len(found.mappings)
+                return found
+        raise GoneError("it has become another program each time while it was looked at")
+
+    def _look(self, pid: int) -> Look:
         alive = proc.living(LocalHost(), pid)
         if alive is None:
             raise GoneError("it has ended")
         folder = Path(f"/proc/{alive}")
         status = _status(folder)
+        mappings: list[BackedMapping] = []
+        names: set[str] = set()
         try:
-            mappings = list(_mappings(folder))
+            for each in _mappings(folder):
+                names.add(each.name)
+                if each.resident or each.pool or each.swapped:
+                    mappings.append(each)
+                if max(len(mappings), len(names)) > self._left:
+                    raise DeniedError("it has too many mappings, with those that were looked at already")
         except PermissionError:
             raise DeniedError(_who(status)) from None
-        if not mappings:
+        if not names:
             raise GoneError("it has no memory of its own: it has ended, or is a thread of the kernel")
         environment = _environment(folder)
         ranges = _ranges(folder, self.named)
@@ -92,9 +111,7 @@ class Looker:
             mappings=[each for each in mappings if ranges is None or _meets(each, ranges)],
             thp_disabled=None if "THP_enabled" not in status else status["THP_enabled"].strip() == "0",
             environment=environment,
-            allocator=allocator(
-                self._program(folder), (each.name for each in mappings), environment or {}, secure=_secure(folder)
-            ),
+            allocator=allocator(self._program(folder), names, environment or {}, secure=_secure(folder)),
         )
         _status(folder)  # it was there all the time
         return found
@@ -136,6 +153,12 @@ def whole_blocks(pid: int, mappings: list[BackedMapping], size: int, base: int) 
     except OSError:
         return None
     return found
+
+
+def _identity(pid: int) -> tuple[bytes, bytes]:
+    """What is another one when the number was given to another process, or when this one has become another program."""
+    started = _bytes(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()[19:20]
+    return b"".join(started), _bytes(Path(f"/proc/{pid}/auxv"))
 
 
 def _status(folder: Path) -> dict[str, str]:

@@ -90,6 +90,8 @@ class BackedMapping(msgspec.Struct, kw_only=True):
 def backed_mappings(lines: Iterable[bytes]) -> Iterator[BackedMapping]:
     """The mappings in the lines of smaps; fields that this kernel lacks stay 0."""
     found: BackedMapping | None = None
+    flags: dict[bytes, frozenset[str]] = {}  # few sets, of ever so many mappings
+    names: dict[bytes, str] = {}
     for line in lines:
         name, colon, rest = line.partition(b":")
         if colon and (field := _FIELDS.get(name)) is not None:
@@ -101,7 +103,9 @@ def backed_mappings(lines: Iterable[bytes]) -> Iterator[BackedMapping]:
                 found.eligible = rest.strip() == b"1"
         elif name == b"VmFlags":
             if found is not None:
-                found.flags = frozenset(rest.decode("ascii", "replace").split())
+                if len(rest) <= _LONGEST and rest not in flags:
+                    flags[rest] = frozenset(rest.decode("ascii", "replace").split())
+                found.flags = flags.get(rest, frozenset())
         elif (head := _HEAD.fullmatch(line)) is not None:
             if found is not None:
                 yield found
@@ -110,7 +114,7 @@ def backed_mappings(lines: Iterable[bytes]) -> Iterator[BackedMapping]:
                 start=int(start, 16),
                 end=int(end, 16),
                 permissions=permissions.decode("ascii", "replace"),
-                name=called[:_LONGEST].decode("utf-8", "replace"),
+                name=names.setdefault(called[:_LONGEST], called[:_LONGEST].decode("utf-8", "replace")),
                 offset=int(offset, 16),
                 object=(device.decode("ascii", "replace"), int(inode)) if permissions.endswith(b"s") else None,
             )

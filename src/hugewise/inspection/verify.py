@@ -112,7 +112,9 @@ def verify(text: str, host: Host, policy: str | None = None, *, share: float = S
     if treatment is None:
         promise, delivered, part, said, found = _by_rules(looks, rules, share)
     else:
-        promise, delivered, part, said, found = _by_policy(looks, rules, treatment, share, source, found_together)
+        promise, delivered, part, said, found = _by_policy(
+            looks, rules, treatment, share, source=source, backed=found_together
+        )
     if denied and delivered:
         delivered, said = None, f"{said}; of {denied} of its processes nothing is known"
     told = {(one.id, one.text): one for one in (*found, *reasons.ignored(looks, rules), *reasons.unknown(looks, rules))}
@@ -184,7 +186,13 @@ _Answer = tuple[Promise, bool | None, float | None, str, list[Reason]]
 
 
 def _by_policy(
-    looks: Sequence[Look], rules: Rules, treatment: Treatment, share: float, source: str, backed: Mapping[str, int]
+    looks: Sequence[Look],
+    rules: Rules,
+    treatment: Treatment,
+    share: float,
+    *,
+    source: str,
+    backed: Mapping[str, int],
 ) -> _Answer:
     target = treatment.target
     # What is in swap is in no larger page, and comes back in one of the base size.

@@ -1,8 +1,8 @@
 """Files below /proc that more than one room reads: memory, mounts, how a process was begun. Source: proc(5).
 
-Names in them are of others: of mount points, control groups, files, programs. The kernel escapes the line feed in them and
-no other character, so lines end there alone (`str.splitlines` and text mode see more ends), and no byte of a name is
-taken for granted to be UTF-8.
+Names in them are of others: of mount points, control groups, files, programs. The kernel escapes the line feed in them
+and no other character, so lines end there alone (`str.splitlines` and text mode see more ends), and no byte of a name
+is taken for granted to be UTF-8.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def fields(status: str) -> dict[str, str]:
 
 
 def living(host: Host, pid: int) -> int | None:
-    """The number by which /proc shows the memory of a process: its own or, where its first thread has ended and others go
-    on, that of one of these; None where all of it has ended.
+    """The number by which /proc shows the memory of a process: its own or, where its first thread has ended and others
+    go on, that of one of these; None where all of it has ended.
     """
     for name in ("", *(name for name in host.names(f"/proc/{pid}/task") if name != str(pid))):
         place = f"/proc/{pid}/task/{name}" if name else f"/proc/{pid}"

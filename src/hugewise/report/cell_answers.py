@@ -18,7 +18,7 @@ GROWTH = 0.1
 """By so much more memory a faster setting is not recommended without asking."""
 POOL = 0.25
 """The same of one whose memory is in a pool, which is filled for somewhat more than was seen."""
-_BESIDE = "unjudged"  # the method of an arm that is measured beside the judged ones, and claims nothing
+_UNCLAIMED = ("screening", "unjudged")  # methods that claim nothing, and have no part in the error rate
 _ORDER = ("better", "equivalent", "undecided", "worse", "none")
 
 
@@ -112,7 +112,7 @@ def _nothing(results: Results, by_verdict: dict[str, list[Comparison]]) -> str:
         said.append(f"{separately(one.arm for one in same)} {'makes' if len(same) == 1 else 'make'} {difference}")
     if worse := by_verdict["worse"]:
         said.append(f"{separately(one.arm for one in worse)} {'is' if len(worse) == 1 else 'are'} worse")
-    if unknown := [one for one in by_verdict["none"] if one.method != _BESIDE]:
+    if unknown := [one for one in by_verdict["none"] if one.method not in _UNCLAIMED]:
         said.append(f"{separately(one.arm for one in unknown)} {'has' if len(unknown) == 1 else 'have'} no verdict")
     return ", ".join(said)
 
@@ -178,13 +178,13 @@ def not_compared(one: CellAnswer) -> str:
 
 def selection(results: Results) -> str:
     """What choosing among the run's arms does to what is said of the chosen one; empty where nothing was chosen."""
-    judged = {cell.cell: [one for one in cell.comparisons if one.method != _BESIDE] for cell in results.cells}
-    if all(len(comparisons) < 2 for comparisons in judged.values()):
+    cells = [cell for cell in results.cells if cell.metric.better != "neutral"]
+    claimed = [[one for one in cell.comparisons if one.method not in _UNCLAIMED] for cell in cells]
+    if all(len(several) < 2 for several in claimed):
         return ""
-    counted = [cell for cell in results.cells if cell.metric.better != "neutral"]
-    many = sum(len(judged[cell.cell]) + len(cell.end_points) for cell in counted)
+    many = sum(len(several) + len(cell.end_points) for several, cell in zip(claimed, cells, strict=True))
     chosen = "The best arm of a cell was chosen on the blocks that it is judged by."
-    if {one.method for comparisons in judged.values() for one in comparisons} == {"sequential"}:
+    if {one.method for several in claimed for one in several} == {"sequential"}:
         return (
             f"{chosen} That is covered: {many} comparisons share the error rate of {percent(1 - results.confidence)},"
             " so that all their verdicts and intervals hold together, whichever is looked at. The estimate alone, of"

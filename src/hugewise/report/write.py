@@ -104,12 +104,16 @@ def _below(held: Folder, name: str) -> Folder:
 
 
 def _written(folder: Folder, called: Path, files: Mapping[str, tuple[str, bytes]]) -> dict[str, Path]:
-    """Write the files (name and content by key), each whole; the path of each. Raises OSError that names it."""
-    paths = {}
+    """Write the files (name and content by key), each whole; the path of each. Raises OSError that names it.
+
+    In a folder of whom root works for, they are theirs.
+    """
+    paths, its = {}, folder.status()
+    owner = (its.st_uid, its.st_gid) if os.geteuid() == 0 and its.st_uid != 0 else None
     for key, (name, content) in files.items():
         paths[key] = called / name
         try:
-            write_whole(Path(f"/proc/self/fd/{folder.fileno()}", name), content)
+            write_whole(Path(f"/proc/self/fd/{folder.fileno()}", name), content, owner=owner)
         except OSError as error:
             error.filename = str(paths[key])
             raise

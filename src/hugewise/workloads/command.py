@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from hugewise.machine import layouts, programs
 from hugewise.model.metric import COMMON, Metric
-from hugewise.model.policy import Treatment
+from hugewise.model.policy import Treatment, laid_pool
 from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Proof, RunsAs
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._value import extract, named_in
@@ -97,10 +97,11 @@ class Command:
         return 0
 
     def pool(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:
-        """As named by the user, in whole pages."""
+        """As named by the user, in whole pages; of a mosaic its ranges."""
         size = values.get("pool_bytes", 0)
         assert isinstance(size, int)
-        return whole_pages(size, treatment.target.size) if treatment.target.kind == "hugetlb" else 0
+        whole = treatment.target.kind == "hugetlb"
+        return whole_pages(size, treatment.target.size) if whole else laid_pool(treatment.layout)[1]
 
 
 def _prepare(values: Mapping[str, ParameterValue]) -> tuple[str, ...]:

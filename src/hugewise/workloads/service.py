@@ -115,7 +115,7 @@ class Service(StagedWorkload):
 
     def unlaid(self, treatment: Treatment, values: Values) -> str | None:
         """The server must be a program that the layout library can be loaded into."""
-        return layouts.unreached(self._argv(values, "server")[0], treatment)
+        return layouts.unreached(self._argv(values, "server"), treatment)
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
         """As named by the user, in whole pages."""
