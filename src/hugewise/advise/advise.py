@@ -201,7 +201,11 @@ def _pilot(asking: _Asking) -> None:
     if asked.curve and (why := layouts.unlaid(asked)) is not None:
         raise UserError(f"there is no curve of it: {why}", hint="see docs/concepts/layouts.md for whom layouts reach")
     asking.say("pilot: the program as it is")
-    folder = asking.run(questions.pilot(asked), "pilot")
+    try:
+        folder = asking.run(questions.pilot(asked), "pilot")
+    except HugewiseError:
+        _told_of_service(advice)
+        raise
     _ended(folder)
     run = folder.read()
     metric = run.opened.cells[0].metric.name
@@ -219,6 +223,18 @@ def _pilot(asking: _Asking) -> None:
     for remark in advice.remarks:
         asking.say(remark)
     asking.say(f"candidates: {', '.join(each.name for each in tried) or 'none'}")
+
+
+def _told_of_service(advice: Advice) -> None:
+    """A server that never comes up ends the pilot as blocks that do not count: the reason is the server's. Raises
+    UserError.
+    """
+    if not advice.question.of_service or not advice.pilot_folder:
+        return
+    path = Path(advice.pilot_folder)
+    blocks = RunFolder(path).read().blocks
+    if any(one.reason for block in blocks for one in block.attempts):
+        pilots.judged(blocks, path, advice.question.seconds, service=True)
 
 
 def _taken(
