@@ -170,7 +170,7 @@ def test_redis_under_its_own_benchmark(tmp_path: Path) -> None:
     parameters = {
         "server": ["redis-server", "--port", "{port}", "--save", "", "--dir", "{folder}", "--bind", "127.0.0.1"],
         "load": ["redis-benchmark", "-p", "{port}", "-n", "3000", "-t", "get", "-q"],
-        "fill": [*"redis-benchmark -p {port} -n 60000 -r 50000 -t set -d 400 -P 16 -q".split()],
+        "fill": ["redis-benchmark", "-p", "{port}", "-n", "60000", "-r", "50000", "-t", "set", "-d", "400", "-P", "16"],
         "values": ["rate,higher,1/s=regex:GET: ([0-9.]+) requests"],
     }
     found = run(tmp_path, parameters)

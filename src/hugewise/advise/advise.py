@@ -204,7 +204,9 @@ def _pilot(asking: _Asking) -> None:
     try:
         folder = asking.run(questions.pilot(asked), "pilot")
     except HugewiseError:
-        _told_of_service(advice)
+        if asked.of_service and advice.pilot_folder:
+            path = Path(advice.pilot_folder)
+            pilots.never_up(RunFolder(path).read().blocks, path, asked.seconds)
         raise
     _ended(folder)
     run = folder.read()
@@ -223,18 +225,6 @@ def _pilot(asking: _Asking) -> None:
     for remark in advice.remarks:
         asking.say(remark)
     asking.say(f"candidates: {', '.join(each.name for each in tried) or 'none'}")
-
-
-def _told_of_service(advice: Advice) -> None:
-    """A server that never comes up ends the pilot as blocks that do not count: the reason is the server's. Raises
-    UserError.
-    """
-    if not advice.question.of_service or not advice.pilot_folder:
-        return
-    path = Path(advice.pilot_folder)
-    blocks = RunFolder(path).read().blocks
-    if any(one.reason for block in blocks for one in block.attempts):
-        pilots.judged(blocks, path, advice.question.seconds, service=True)
 
 
 def _taken(
