@@ -139,22 +139,22 @@ def test_a_folder_that_is_no_advice_is_refused(tmp_path: Path) -> None:
 
 
 def of_service(*words: str, **parameters: Any) -> Question:
-    made = service_parameters(*words, environment=["ROUNDS=3", "HELD=24"], **parameters)
+    made = service_parameters(*words, environment=["ROUNDS=24", "HELD=24"], **parameters)
     return Question(workload={"name": "service", "parameters": made}, seconds=120.0, most=2)
 
 
 def test_a_service_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
     need_root()
     need_pages()
-    found, folder = phases.advise(of_service(asked=400), tmp_path)
+    found, folder = phases.advise(of_service(asked=100), tmp_path)
     assert found.arrived == "finished"
     assert found.pilot is not None
     assert found.pilot.memory > 24 << 20, "the server's"
-    assert [each.name for each in found.tried] == ["advised", "pool-2m"]
+    assert "pool-2m" in [each.name for each in found.tried]
     last = found.confirmed
     assert last is not None
     assert last.verdict == "better", last.reason
-    assert known(last.ratio) < 0.7
+    assert known(last.ratio) < 0.8
     assert last.design == "sequential", "there is no calibration of it"
     assert "  ".join(details(found)).count("Design: sequential, its arms one after the other.") == 1
     again, _ = phases.resume(folder)
@@ -164,7 +164,7 @@ def test_a_service_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
 def test_a_service_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     need_root()
     need_pages()
-    found, folder = phases.advise(of_service(asked=400), tmp_path, listener=interrupting("screening"))
+    found, folder = phases.advise(of_service(asked=100), tmp_path, listener=interrupting("screening"))
     assert found.arrived == "screening"
     after, _ = phases.resume(folder)
     assert after.arrived == "finished"

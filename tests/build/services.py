@@ -26,7 +26,9 @@ if "children" in words and os.fork() == 0:
     time.sleep(600)
 listening = socket.create_server(("127.0.0.1", port))
 print("ready at", port, flush=True)
-rounds = 1 if "GLIBC_TUNABLES" in os.environ else int(os.environ.get("ROUNDS", "1"))
+rounds = int(os.environ.get("ROUNDS", "1"))
+if "GLIBC_TUNABLES" in os.environ:  # an effect that is planted
+    rounds = max(1, rounds // 3)
 while True:
     one, _ = listening.accept()
     with one:

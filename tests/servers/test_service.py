@@ -170,13 +170,14 @@ def test_redis_under_its_own_benchmark(tmp_path: Path) -> None:
     parameters = {
         "server": ["redis-server", "--port", "{port}", "--save", "", "--dir", "{folder}", "--bind", "127.0.0.1"],
         "load": ["redis-benchmark", "-p", "{port}", "-n", "3000", "-t", "get", "-q"],
-        "fill": ["redis-cli", "-p", "{port}", "debug", "populate", "50000", "key", "100"],
+        "fill": ["redis-benchmark", "-p", "{port}", "-n", "60000", "-r", "50000", "-t", "set", "-d", "400", "-P", "16"],
         "values": ["rate,higher,1/s=regex:GET: ([0-9.]+) requests"],
     }
     found = run(tmp_path, parameters)
     accepted(found, "as-is", "again")
     for one in found.values():
         assert known(one.metrics["rate"]) > 0
+        assert known(one.metrics["footprint_bytes"]) > 15 << 20, "it was filled"
         assert known(one.metrics["server_cpu_s"]) > 0
 
 

@@ -201,7 +201,13 @@ def _pilot(asking: _Asking) -> None:
     if asked.curve and (why := layouts.unlaid(asked)) is not None:
         raise UserError(f"there is no curve of it: {why}", hint="see docs/concepts/layouts.md for whom layouts reach")
     asking.say("pilot: the program as it is")
-    folder = asking.run(questions.pilot(asked), "pilot")
+    try:
+        folder = asking.run(questions.pilot(asked), "pilot")
+    except HugewiseError:
+        if asked.of_service and advice.pilot_folder:
+            path = Path(advice.pilot_folder)
+            pilots.never_up(RunFolder(path).read().blocks, path, asked.seconds)
+        raise
     _ended(folder)
     run = folder.read()
     metric = run.opened.cells[0].metric.name

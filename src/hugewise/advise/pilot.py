@@ -18,7 +18,7 @@ from hugewise.model.trial import Attempt, Block
 from hugewise.quantity import format_duration
 from hugewise.stats import power
 
-__all__ = ["LARGEST_BASE", "ProgramAsIs", "judged", "remarks"]
+__all__ = ["LARGEST_BASE", "ProgramAsIs", "judged", "never_up", "remarks"]
 
 _SHORT_S = 0.02  # of which starting a process is a large part
 _MOST_SAID = 4 << 20  # bytes of an output that are compared
@@ -139,6 +139,12 @@ def _most(ended: Sequence[Attempt], name: str) -> int | None:
     """The most that a run began of what is called so; None where that is not known of each."""
     counts = [one.begun.get(name) for one in ended]
     return None if None in counts else max(count for count in counts if count is not None)
+
+
+def never_up(blocks: Sequence[Block], folder: Path, seconds: float) -> None:
+    """Of a service whose pilot ended as blocks that do not count. Raises UserError where its own attempts say why."""
+    if any(one.reason for block in blocks for one in block.attempts):
+        judged(blocks, folder, seconds, service=True)
 
 
 def _value(one: Attempt, metric: str) -> float | None:
