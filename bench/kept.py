@@ -34,7 +34,9 @@ def kept_settings() -> Iterator[Turn]:
                 raise SettingError(f"{drifts[0].path} was written by somebody else")
 
         def back() -> None:
-            knob.turn(host, settings.values())  # over what others have written
+            values = settings.values()
+            written = knob.differing(host, values)  # by others: what stands as it was may be refused (EINVAL)
+            knob.turn(host, {one.path: values[one.path] for one in written})
             settings.restore()
             if left := knob.differing(host, initial):
                 raise SettingError(f"{left[0].path} is {left[0].found!r}, it was {left[0].expected!r}")

@@ -11,7 +11,7 @@ gcc       a file of 600 functions, -O2                            gzip     check
 python    a dictionary of 1.5 million numbers                       go       maps; malloc's tunables do not reach it
 ffmpeg    120 frames of 720p, H.264                                 static   the heap's program, linked statically
 off       turns transparent huge pages off for itself
-redis     look-ups by redis-benchmark                               postgres look-ups by pgbench
+redis     look-ups by redis-benchmark; redis-thp: told to allow them  postgres look-ups by pgbench
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ import argparse
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import hugewise
 from bench.kept import kept_settings
 from hugewise.advise import advise as phases
-from hugewise.advise.advice import Advice, answer
-from hugewise.advise.question import Question, command
+from hugewise.advise.advice import Advice, answer, details
+from hugewise.advise.question import Question, command, service
 from hugewise.deployment.program import LAUNCHER
 from hugewise.errors import HugewiseError, UserError
 from hugewise.host.local_host import LocalHost
@@ -47,6 +48,10 @@ BUILD = Path(__file__).parent.parent / ".bench"
 NODES = (1 << 30) // 64
 _LOOKS = (0.5, 0.7, 0.85)
 """When a program is looked at, as shares of its time as it is: it has its memory by then, most often."""
+_UP_S = 60.0
+
+Started = Callable[[Sequence[str]], AbstractContextManager[int]]
+"""Starts a program by these words, and ends it; its number."""
 
 _HEAP = r"""
 #include <malloc.h>
@@ -188,24 +193,80 @@ def _done(words: Sequence[str], hint: str, environment: Mapping[str, str] | None
         raise HugewiseError(f"{words[0]} failed: {error}", hint=hint) from None
 
 
-def applied(found: Advice, argv: Sequence[str]) -> Iterator[str]:
-    """The files of the arm that was looked at last, applied, and what `verify` says then; line by line."""
+class Served(NamedTuple):
+    """A server with its load; `{port}` and `{folder}` are filled in by who starts it."""
+
+    server: tuple[str, ...]
+    load: tuple[str, ...]
+    fill: tuple[str, ...]
+    ready: tuple[str, ...]
+    user: str | None = None
+
+    def table(self, seconds: float) -> dict[str, Any]:
+        """As a question has it."""
+        ready = f"exec:{shlex.join(self.ready)}"
+        made = service(self.server, self.load, seconds=seconds, ready=ready, fill=self.fill)
+        return made | ({"user": self.user} if self.user else {})
+
+
+def _redis(*options: str) -> Served:
+    server, client = _program("redis-server", "redis-server"), _program("redis-cli", "redis-tools")
+    load, asked = _program("redis-benchmark", "redis-tools"), "-n 400000 -r 1000000 -t get -P 16 -q"
+    return Served(
+        (server, "--port", "{port}", "--bind", "127.0.0.1", "--dir", "{folder}", "--save", "", *options),
+        (load, "-p", "{port}", *shlex.split(asked)),
+        (client, "-p", "{port}", "debug", "populate", "1000000", "key", "100"),
+        (client, "-p", "{port}", "ping"),
+    )
+
+
+def _postgres() -> Served:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if not found:
+        raise HugewiseError("PostgreSQL is not installed", hint="apt install postgresql-15")
+    at = found[-1]
+    make = f"{at}/initdb -D $0/data -A trust -U nobody --no-sync >/dev/null"
+    serve = f"exec {at}/postgres -D $0/data -p $1 -k $0 -c listen_addresses= -c shared_buffers=192MB"
+    load = _program("pgbench", "postgresql-15")
+    where = ["-h", "{folder}", "-p", "{port}", "-U", "nobody"]
+    return Served(
+        ("/bin/sh", "-c", f"{make} && {serve}", "{folder}", "{port}"),
+        (load, *where, *["-n", "-S", "-c", "2", "-j", "1", "-t", "15000", "postgres"]),
+        (load, *where, *["-i", "-q", "-s", "10", "postgres"]),
+        (f"{at}/pg_isready", *where),
+        "nobody",
+    )
+
+
+SERVICES: Mapping[str, Callable[[], Served]] = {
+    "redis": _redis,
+    "redis-thp": lambda: _redis("--disable-thp", "no"),
+    "postgres": _postgres,
+}
+
+
+def applied(found: Advice, words: Sequence[str], started: Started) -> Iterator[str]:
+    """The files of the arm that was looked at last, applied, and what `verify` says then; line by line. `started`
+    starts these words, with others before them.
+    """
     if found.confirmed is None or found.pilot is None:
         return
     results = hugewise.open_results(found.confirmed.folder)
-    (cell,) = results.cells
-    arm = arm_of(cell, found.confirmed.candidate)
+    arm = arm_of(results.cells[0], found.confirmed.candidate)
     files = () if arm is None or arm.deployment is None else arm.deployment.files
     script = next((file for file in files if file.kind == "script"), None)
-    policy = next((word for file in files for word in _policy(file)), None)
+    policy = next((word for file in files for word in _policy(file)), found.confirmed.candidate)
     own = next((file for file in files if file.kind == "launcher"), None)
-    with kept_settings() as turn, tempfile.TemporaryDirectory(prefix="hugewise-applied-") as folder:
+    with kept_settings() as turn, tempfile.TemporaryDirectory(prefix="hugewise-applied-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
         if script is not None:
             turn(script.sets)  # journalled; then by the file
             _by_file(script, Path(folder))
-        words = list(argv) if own is None else _wrapped(own, Path(folder))
+        # A launcher has the words of a command in it; of a server it has them behind it.
+        wrapped = list(words) if own is None else _wrapped(own, Path(folder))
+        wrapped += words if own is not None and found.question.of_service else ()
         kinds = ", ".join(file.kind for file in (script, own) if file is not None) or "no file"
-        best = max(_verified(words, policy or found.confirmed.candidate, found.pilot.wall_s), key=lambda each: each[0])
+        best = max(_verified(started, wrapped, policy, found.pilot.wall_s), key=lambda each: each[0])
         yield f"{kinds}: {best[1]}"
 
 
@@ -228,11 +289,11 @@ def _wrapped(file: DeployedFile, folder: Path) -> list[str]:
     return [str(wrapper)]
 
 
-def _verified(words: Sequence[str], policy: str, wall_s: float) -> Iterator[tuple[float, str]]:
+def _verified(started: Started, words: Sequence[str], policy: str, wall_s: float) -> Iterator[tuple[float, str]]:
     """What `verify` says at several moments of a run: the share that has what was promised, and the words."""
     yield -1.0, "it was over before it could be looked at"
     for share in _LOOKS:
-        with _running(words) as pid:
+        with started(words) as pid:
             time.sleep(share * wall_s)
             try:
                 seen = verify(str(pid), LocalHost(), policy)
@@ -254,20 +315,51 @@ def _running(words: Sequence[str]) -> Iterator[int]:
                 os.killpg(process.pid, 9)
 
 
-def tried(name: str, argv: Sequence[str], seconds: float, results: Path) -> None:
+def _serving(one: Served) -> Started:
+    """Starts it with these words, and fills it."""
+
+    @contextmanager
+    def started(words: Sequence[str]) -> Iterator[int]:
+        with tempfile.TemporaryDirectory(prefix="hugewise-served-", dir="/var/tmp") as folder:
+            if one.user:
+                shutil.chown(folder, one.user)
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = str(free.getsockname()[1])
+
+            def there(each: Sequence[str]) -> list[str]:
+                return [word.replace("{port}", port).replace("{folder}", folder) for word in each]
+
+            as_user = ["setpriv", f"--reuid={one.user}", f"--regid={one.user}", "--clear-groups"] if one.user else []
+            as_user = [word.replace("--regid=nobody", "--regid=nogroup") for word in as_user]
+            with _running([*as_user, *there(words)]) as pid:
+                end = time.monotonic() + _UP_S
+                while subprocess.run(there(one.ready), capture_output=True, check=False).returncode:
+                    if time.monotonic() > end:
+                        raise HugewiseError(f"{words[0]} is not up after {_UP_S:g} s")
+                    time.sleep(0.2)
+                _done([*as_user, *there(one.fill)], "see the fill")
+                yield pid
+
+    return started
+
+
+def tried(name: str, programs: Programs, seconds: float, results: Path) -> None:
     """Ask for an advice, apply its files, and print all of it. Raises HugewiseError."""
+    if name in SERVICES:
+        one = SERVICES[name]()
+        words, table, started = one.server, one.table(seconds), _serving(one)
+    else:
+        words = tuple(COMMANDS[name](programs))
+        table, started = command(words), _running
     began = time.monotonic()
-    found, _ = phases.advise(Question(workload=command(argv), seconds=seconds), results)
+    found, _ = phases.advise(Question(workload=table, seconds=seconds), results)
     took = time.monotonic() - began
     print(f"{name}: {format_duration(took)}: {printable(answer(found))}", flush=True)
-    if found.pilot is not None and found.pilot.huge is not None:
-        print(f"  as it is: {format_duration(found.pilot.wall_s)} a run, {100 * found.pilot.huge:.0f}% in huge pages")
-    if found.confirmed is not None and found.confirmed.huge_after is not None:
-        print(f"  {found.confirmed.candidate}: {100 * found.confirmed.huge_after:.0f}% in huge pages")
-    for left in found.left_out:
-        print(f"  not tried: {left.name}: {left.reason}")
-    for line in applied(found, argv):
-        print(f"  applied {line}", flush=True)
+    for line in details(found):
+        print(f"  {printable(line)}")
+    for line in applied(found, words, started):
+        print(f"  Applied: {line}", flush=True)
 
 
 def main(names: Sequence[str], seconds: float, results: Path = BUILD / "programs") -> int:
@@ -277,7 +369,7 @@ def main(names: Sequence[str], seconds: float, results: Path = BUILD / "programs
         Path(made).chmod(0o755)
         for name in names:
             try:
-                tried(name, COMMANDS[name](Programs(Path(made))), seconds, results)
+                tried(name, Programs(Path(made)), seconds, results)
             except HugewiseError as error:
                 print(f"{name}: left out: {error}", flush=True)
                 continue
@@ -288,6 +380,6 @@ def main(names: Sequence[str], seconds: float, results: Path = BUILD / "programs
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench.programs")
     parser.add_argument("--time", default="3m", help="for each advice (3m)")
-    parser.add_argument("program", nargs="*", choices=[[], *COMMANDS], help="which (all)")
+    parser.add_argument("program", nargs="*", choices=[[], *COMMANDS, *SERVICES], help="which (all)")
     given = parser.parse_args()
-    sys.exit(main(given.program or tuple(COMMANDS), parse_duration(given.time)))
+    sys.exit(main(given.program or (*COMMANDS, *SERVICES), parse_duration(given.time)))

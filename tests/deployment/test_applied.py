@@ -161,8 +161,9 @@ def unit(file: DeployedFile, launcher: str) -> tuple[tuple[str, ...], dict[str, 
     for line in file.content.splitlines():
         name, _, value = line.partition("=")
         if name == "ExecStart" and value:
-            first, _, rest = value.partition(" -- ")
-            words = (*first.split(), "--", *of_systemd(rest)) if rest else tuple(of_systemd(value))
+            program, _, rest = value.partition(" ")
+            options, _, command = rest.partition(" -- ")
+            words = (program, *of_systemd(options), "--", *of_systemd(command))
         elif name == "Environment":
             (assignment,) = of_systemd(value)
             variables |= dict([assignment.split("=", 1)])
