@@ -213,3 +213,10 @@ def test_what_has_no_layout_is_refused_before_anything_is_run(curved: Machine, t
         phases.advise(msgspec.structs.replace(CURVED, workload=command((str(static),))), tmp_path)
     assert caught.value.hint
     assert curved.begun == []
+
+
+def test_a_heap_of_a_few_pages_has_no_shares(curved: Machine, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="its heap of 4m has too few huge pages to share out") as caught:
+        phases.advise(msgspec.structs.replace(CURVED, pool=3 << 20), tmp_path)
+    assert "40m or more" in (caught.value.hint or "")
+    assert [study.name for study in curved.begun] == ["advise-pilot"]

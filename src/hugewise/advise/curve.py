@@ -24,11 +24,25 @@ from hugewise.quantity import format_duration, format_size
 from hugewise.report import numbers
 from hugewise.stats.knee import KEEP, GainKnee, knee
 
-__all__ = ["SHARES", "BackedShare", "CurveOfGain", "arms", "blocks", "lines", "measured", "pages_of", "sentence"]
+__all__ = [
+    "LEAST",
+    "SHARES",
+    "BackedShare",
+    "CurveOfGain",
+    "arms",
+    "blocks",
+    "lines",
+    "measured",
+    "pages_of",
+    "sentence",
+]
 
 SHARES = (0, 5, 10, 25, 50, 100)
 """Percent of the heap on huge pages, each an arm."""
 BASELINE = "backed-0"
+
+LEAST = 40 << 20
+"""Bytes of a heap whose smallest share is a huge page."""
 
 _PAGE = 2 << 20
 _FEWEST, _MOST = 6, 24  # blocks

@@ -17,6 +17,7 @@ from hugewise.advise.question import AS_IS
 from hugewise.errors import UserError
 from hugewise.files import storing, write_whole
 from hugewise.model.results import Results
+from hugewise.quantity import format_size
 from hugewise.report import images
 from hugewise.report.figures.backed import backed
 from hugewise.store.folder import RunFolder
@@ -90,6 +91,11 @@ def curve(asking: Asking, here: ProgramHere, ended: Ended) -> None:
     if not here.memory:
         raise UserError("how much memory it needs was not seen", hint="name it: --pool 512m")
     heap = math.ceil((asked.pool or here.memory * POOL_ROOM) / _PAGE) * _PAGE
+    if heap < curves.LEAST:
+        told = f"there is no curve of it: its heap of {format_size(heap)} has too few huge pages to share out"
+        raise UserError(
+            told, hint=f"give it a larger input, of {format_size(curves.LEAST)} or more, or name it: --pool"
+        )
     count = 2 if advice.curve_folder else curves.blocks(asking.left, advice.pilot.block_s)
     asking.say(f"curve: {len(curves.SHARES)} shares of {heap >> 20:,} MiB on {pages}, {count} blocks")
     uses = curves.arms(pages, heap)
