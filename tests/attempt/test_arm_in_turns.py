@@ -75,6 +75,7 @@ class Acting(Performance):
         self._stage = cast(Stage, stage)
         self._scene = Scene(timed=Launch(argv=("client",), proof="live"), window=window)
         self.problem = None
+        self.fixed = False
 
 
 @dataclass

@@ -23,7 +23,7 @@ from hugewise.machine.machine import Contained
 from hugewise.machine.site import Site
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Server, Step, Window
-from hugewise.model.workload import Launch, ParameterValue
+from hugewise.model.workload import Launch, ParameterValue, RunsAs
 from tests.build import known
 from tests.build.studies import FakeWorkload, an_arm, cell_of
 from tests.requirements import need
@@ -63,6 +63,7 @@ class Touching(FakeWorkload):
 
     ports = 0
     clients = True
+    stage_account: RunsAs = "unprivileged"
 
     def __init__(self, script: str, window: Window | None) -> None:
         super().__init__("touching", ())
