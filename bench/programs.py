@@ -209,11 +209,14 @@ class Served(NamedTuple):
         return made | ({"user": self.user} if self.user else {})
 
 
+_DEBUG = ("--enable-debug-command", "local")  # to fill it
+
+
 def _redis(*options: str) -> Served:
     server, client = _program("redis-server", "redis-server"), _program("redis-cli", "redis-tools")
     load, asked = _program("redis-benchmark", "redis-tools"), "-n 400000 -r 1000000 -t get -P 16 -q"
     return Served(
-        (server, "--port", "{port}", "--bind", "127.0.0.1", "--dir", "{folder}", "--save", "", *options),
+        (server, "--port", "{port}", "--bind", "127.0.0.1", "--dir", "{folder}", "--save", "", *options, *_DEBUG),
         (load, "-p", "{port}", *shlex.split(asked)),
         (client, "-p", "{port}", "debug", "populate", "1000000", "key", "100"),
         (client, "-p", "{port}", "ping"),

@@ -245,7 +245,7 @@ def test_redis_reads_its_file(turned: Turn, folder: Path) -> None:
         folder.chmod(0o777)
         conf = folder / f"redis-{disabled}.conf"
         included = "" if disabled else f"include {file}\n"
-        conf.write_text(f"{included}port 0\nunixsocket {path}\nsave ''\ndir {folder}\n")
+        conf.write_text(f"{included}port 0\nunixsocket {path}\nsave ''\ndir {folder}\nenable-debug-command local\n")
         with serving((server, str(conf)), (client, "-s", str(path), "PING"), "nobody") as pid:
             said(client, "-s", path, "DEBUG", "POPULATE", "300000", "key", "200")
             look(pid, "thp", "--memory", "large")
