@@ -34,10 +34,12 @@ def kept_settings() -> Iterator[Turn]:
                 raise SettingError(f"{drifts[0].path} was written by somebody else")
 
         def back() -> None:
-            values = settings.values()
-            written = knob.differing(host, values)  # by others: what stands as it was may be refused (EINVAL)
-            knob.turn(host, {one.path: values[one.path] for one in written})
-            settings.restore()
+            # A node's part of a pool follows the whole of it; and what stands as it was may be refused (EINVAL).
+            values = {path: value for path, value in settings.values().items() if not path.startswith(knob.NODES)}
+            try:
+                knob.turn(host, {one.path: values[one.path] for one in knob.differing(host, values)})
+            finally:
+                settings.restore()
             if left := knob.differing(host, initial):
                 raise SettingError(f"{left[0].path} is {left[0].found!r}, it was {left[0].expected!r}")
 
