@@ -45,7 +45,7 @@ def test_a_program_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
 
     found, folder = phases.advise(ASKED, tmp_path, listener=listener)
     assert found.arrived == "finished"
-    assert [each.name for each in found.tried] == ["advised", "pool-2m"]
+    assert [each.name for each in found.tried] == ["advised", "heap-thp"]
     assert found.pilot is not None
     assert found.pilot.huge is not None
     assert found.pilot.huge < 0.05
@@ -60,7 +60,7 @@ def test_a_program_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
     assert last.huge_after > 0.5
     assert answer(found).startswith(f"Set `{last.candidate}`: wall_s −")
     rows = {row.name: row.seen for row in settings(found)}
-    assert list(rows) == ["as-is", "advised", "pool-2m"]
+    assert list(rows) == ["as-is", "advised", "heap-thp"]
     seen = rows[last.candidate]
     assert seen is not None
     assert seen.known == "confirmed"

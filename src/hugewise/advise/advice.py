@@ -22,6 +22,7 @@ from hugewise.advise.pilot import LARGEST_BASE, ProgramAsIs
 from hugewise.advise.question import Question
 from hugewise.errors import UserError
 from hugewise.inspection.neighbours import Neighbours
+from hugewise.model.answer import GROWTH, POOL_GROWTH
 from hugewise.model.design import ESTIMANDS, Kind
 from hugewise.model.metric import Metric
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Verdict
@@ -46,10 +47,6 @@ __all__ = [
 Arrived = Literal["pilot", "curve", "screening", "confirmation", "finished", "interrupted"]
 FORMAT = 2
 """Of the record."""
-GROWTH = 0.1
-"""By so much more memory a faster setting is not recommended without asking."""
-POOL = 0.25
-"""The same of one whose memory is in a pool, which is filled for somewhat more than was seen."""
 
 
 class Screen(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,7 +199,7 @@ def objective(found: Advice) -> str:
     """What is weighed, in words."""
     asked, last = found.question, found.confirmed
     metric = last.metric if last is not None else asked.workload.get("metric", "wall_s")
-    return sentences.objective(asked.priority, metric, asked.margin, GROWTH, POOL)
+    return sentences.objective(asked.priority, metric, asked.margin, GROWTH, POOL_GROWTH)
 
 
 def recommended(found: Advice) -> bool:
@@ -235,7 +232,7 @@ def answer(found: Advice) -> str:
         return f"{said} {_how(found, chosen)}" if recommended(found) else said
     best = f"the best that was found, `{chosen.name}`," if len(found.tried) > 1 else f"`{chosen.name}`"
     match last.verdict:
-        case "better" if last.growth is not None and last.growth > (POOL if chosen.reach == "pool" else GROWTH):
+        case "better" if last.growth is not None and last.growth > (POOL_GROWTH if chosen.reach == "pool" else GROWTH):
             more = f"but the program has {100 * last.growth:.0f}% more memory"
             return (
                 f"`{chosen.name}` is better ({effect}, {sure}), {more}: that is yours to weigh. {_how(found, chosen)}"

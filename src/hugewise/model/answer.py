@@ -6,7 +6,12 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["AnswerState", "CellAnswer"]
+__all__ = ["GROWTH", "POOL_GROWTH", "AnswerState", "CellAnswer"]
+
+GROWTH = 0.1
+"""By so much more memory a faster setting is not recommended without asking."""
+POOL_GROWTH = 0.25
+"""The same of one whose memory is in a pool, which is filled for somewhat more than was seen."""
 
 AnswerState = Literal["set", "weigh", "leave", "undecided", "none"]
 

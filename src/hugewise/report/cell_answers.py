@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from hugewise.model.answer import AnswerState, CellAnswer
+from hugewise.model.answer import GROWTH, POOL_GROWTH, AnswerState, CellAnswer
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.report import numbers
 from hugewise.report.numbers import percent
@@ -14,10 +14,6 @@ from hugewise.visible import printable
 
 __all__ = ["SameAnswer", "answers", "joined", "not_compared", "price", "ranked", "selection", "separately"]
 
-GROWTH = 0.1
-"""By so much more memory a faster setting is not recommended without asking."""
-POOL = 0.25
-"""The same of one whose memory is in a pool, which is filled for somewhat more than was seen."""
 _UNCLAIMED = ("screening", "unjudged")  # methods that claim nothing, and have no part in the error rate
 _ORDER = ("better", "equivalent", "undecided", "worse", "none")
 
@@ -62,7 +58,7 @@ def _better(cell: CellResult, better: Sequence[Comparison], order: Sequence[Comp
     arm = arm_of(cell, best.arm)
     before, after = _memory(arm_of(cell, best.baseline)), _memory(arm)
     growth = after / before - 1 if before and after is not None else 0.0
-    dear = growth > (POOL if arm is not None and arm.pool_bytes else GROWTH)
+    dear = growth > (POOL_GROWTH if arm is not None and arm.pool_bytes else GROWTH)
     name = f"`{printable(best.arm)}`"
     what = f"Yours to weigh, as {name} is better for {100 * growth:.0f}% more memory" if dear else f"Set {name}"
     state: AnswerState = "weigh" if dear else "set"
