@@ -206,7 +206,7 @@ def accepted(results: Results, arms: Sequence[str]) -> dict[str, Attempt]:
     assert {arm: (state, shown) for arm, (state, _, shown, _) in said.items()} == dict.fromkeys(
         arms, ("accepted", True)
     ), said
-    assert len(results.attempts) == len(arms)
+    assert len(results.attempts) == len(arms), [(one.arm, one.state, one.reason) for one in results.attempts]
     assert results.state == "time is up"
     return {one.arm: one for one in results.attempts}
 
