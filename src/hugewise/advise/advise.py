@@ -301,14 +301,14 @@ def _screened(folder: RunFolder, found: Results) -> Screen:
     made = methods[0].screening
     chosen = made.chosen()
     (cell,) = found.cells
-    estimates = {one.arm: one.ratio for one in cell.comparisons}
     return Screen(
         folder=str(folder.path),
         chosen=chosen.arm,
         unsure=chosen.unsure,
         reason=chosen.reason,
         better=cell.metric.better,
-        estimates=estimates,
+        estimates=choosing.estimates(cell),
+        failed=decision.failures(cell),
         dropped=dict(made.dropped),
         left_out={left.policy: left.reason for left in run.opened.left_out},
     )
