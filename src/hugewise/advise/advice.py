@@ -53,7 +53,7 @@ POOL = 0.25
 
 
 class Screen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a screening chose. `unsure`: it was over before it was clear. `estimates`: ratio to as-is, by candidate, None
+    """What a screening chose. `unsure`: it was over before it was clear. `estimates`: ratio to as-is by candidate, None
     where there is none. `failed`: arms of which runs failed, with how many. `left_out`: candidates that could not be
     run here, and why. `runner_up`: who is measured beside the chosen one; empty where there is none that was not
     dropped. `measured`: every arm, `as-is` first.

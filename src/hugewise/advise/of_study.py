@@ -171,7 +171,8 @@ def _conducted(
             listener(event)
 
         try:
-            _advised(one, own_record, results, (found.time - found.seconds) / (len(left) - done), hearing, anyway=anyway)
+            share = (found.time - found.seconds) / (len(left) - done)
+            _advised(one, own_record, results, share, hearing, anyway=anyway)
         except UserError as error:
             one.why = error.message if not error.hint else f"{error.message} ({error.hint})"
             listener(progress.Message(f"{one.cell}: {one.why}"))

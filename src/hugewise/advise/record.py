@@ -1,8 +1,8 @@
 """The folder of an advice: held from when it was made, so that what root writes, and gives away, is that very folder.
 
-Under sudo the folder above it belongs to who called, and the program that is measured runs as that account: it could put
-a link to something of root's in the place of an advice that is under way. So root makes it, holds it by a descriptor,
-and writes below that alone. As an ordinary user it is a path like any other.
+Under sudo the folder above it belongs to who called, and the program that is measured runs as that account: it could
+put a link to something of root's in the place of an advice that is under way. So root makes it, holds it by a
+descriptor, and writes below that alone. As an ordinary user it is a path like any other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OTHERS_WRITE = 0o022
 
 
 class AdviceFolder:
-    """`path` is what people call it, `place` how it is reached. `above`: of a cell, the folder of its study's advice."""
+    """`path` is what people call it, `place` how it is reached. `above`: of a cell, the folder of its study's."""
 
     def __init__(self, path: Path, above: AdviceFolder | None = None) -> None:
         self.path = path
