@@ -27,6 +27,7 @@ from hugewise.errors import UserError
 from hugewise.files import own, storing
 from hugewise.model.results import Results
 from hugewise.plan.cells import Resolved, resolve
+from hugewise.report import numbers
 from hugewise.session import progress
 from hugewise.study.study import Study
 from hugewise.visible import printable
@@ -208,7 +209,9 @@ def _keep(found: StudyAdvice, record: AdviceFolder) -> None:
 
 
 def told(found: StudyAdvice) -> Iterator[str]:
-    """The answers, each said once for all cells that it holds for; then the cells without one, with the reason."""
+    """The answers, each said once for all cells that it holds for; then the cells without one, with the reason. What is
+    claimed of several cells is not claimed of all together.
+    """
     groups: dict[str, list[tuple[str, str]]] = {}
     for one in found.cells:
         if one.advice is not None:
@@ -228,6 +231,11 @@ def told(found: StudyAdvice) -> Iterator[str]:
             yield f"{one.cell}: no advice: {printable(one.why)}"
         elif one.advice is None:
             yield f"{one.cell}: not begun"
+    sure = [one.advice.confirmed.confidence for one in found.cells if one.advice is not None and one.advice.confirmed]
+    if len(sure) > 1:
+        wrong = numbers.percent(min(1.0, sum(1 - each for each in sure)))
+        least = numbers.percent(min(sure))
+        yield f"Each of these {len(sure)} verdicts holds at {least} by itself: that any is wrong has up to {wrong}."
 
 
 def named(results: Results, cell: str) -> Results:
