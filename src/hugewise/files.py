@@ -108,12 +108,13 @@ def hand_over(folder: Path) -> None:
         if os.fstat(top).st_uid != 0:
             return
         for _, _, names, held in os.fwalk(".", topdown=False, dir_fd=top):
+            if os.fstat(held).st_uid != 0:  # it was given away before: what is in it now its owner decides
+                continue
             for name in names:
                 found = os.stat(name, dir_fd=held, follow_symlinks=False)
                 if found.st_uid == 0 and stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
                     os.chown(name, *who, dir_fd=held, follow_symlinks=False)
-            if os.fstat(held).st_uid == 0:
-                os.fchown(held, *who)
+            os.fchown(held, *who)
     finally:
         os.close(top)
 

@@ -168,3 +168,11 @@ def test_a_run_tells_each_arm_with_the_rate_at_which_it_is_known() -> None:
     assert found[2].footprint.total == 120 * MIB
     screened = measured(alone := results(unjudged=False), alone.cells[0])
     assert {one.known for one in screened} == {"screening"}
+
+
+@pytest.mark.parametrize("better", ["lower", "higher"])
+@pytest.mark.parametrize("failed", [0.0, float("inf"), None])
+def test_who_failed_is_nobodys_second(failed: float | None, better: str) -> None:
+    """A rate of an arm whose runs fail is 0 of what it was, a time infinite; where as-is fails it is the reverse."""
+    assert runner_up({"dies": failed, "fine": 1.02, "chosen": 0.9}, better, "chosen") == "fine"
+    assert runner_up({"dies": failed, "chosen": 0.9}, better, "chosen") == ""

@@ -66,7 +66,8 @@ def test_the_time_is_shared_and_the_answers_are_said_once(machine: Machine, tmp_
     assert shares == pytest.approx([40.0, 60.0, 120.0], abs=5.0), "what one does not need goes to the others"
     lines = list(of_study.told(found))
     assert lines[0] == "Set `advised` (3 cells)"
-    assert [line.split(":")[0] for line in lines[1:]] == ["  one", "  other-argv=true", "  other-argv=false"]
+    assert [line.split(":")[0] for line in lines[1:4]] == ["  one", "  other-argv=true", "  other-argv=false"]
+    assert lines[4:] == ["Each of these 3 verdicts holds at 90% by itself: that any is wrong has up to 30%."]
     assert [text for text in said if text.startswith("cell ")][1] == "cell 2 of 3: other-argv=true"
     assert [Path(one.folder).parent for one in found.cells] == [folder] * 3
     assert {path.name for path in tmp_path.iterdir()} == {

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -52,13 +52,15 @@ ASKED = Question(workload=command(TRUE), seconds=120.0, confidence=0.9)
 @dataclass
 class Machine:
     """Where runs take no time. `levels`: log-times by arm; `memory`: peaks in 100 MiB; `stops`: after so many blocks,
-    by study, or what is raised.
+    by study, or what is raised; `dies`: arms whose runs fail behind the pilot; `better` of the metric.
     """
 
     levels: Mapping[str, float] = field(default_factory=dict)
     stops: dict[str, int | BaseException] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
     memory: Mapping[str, float] = field(default_factory=dict)
+    dies: tuple[str, ...] = ()
+    better: Literal["lower", "higher"] = "lower"
     begun: list[Study] = field(default_factory=list)
     resumed: list[Path] = field(default_factory=list)
 
@@ -66,7 +68,8 @@ class Machine:
         gone = {left.policy for left in self.left_out}
         names = [use.name for use in study.policies if use.name not in gone]
         cell = CellRecord(
-            id="command", workload="command", values={}, metric=WALL, baseline=study.compared_with,
+            id="command", workload="command", values={}, metric=msgspec.structs.replace(WALL, better=self.better),
+            baseline=study.compared_with,
             delivery=DeliveryThreshold(0.0, 0.01),
             arms=tuple(
                 ArmRecord(name, Treatment(policy=name, mechanism="process", target=ANY), 0, Deployment(note=""))
@@ -94,9 +97,12 @@ class Machine:
             folder.append(BlockOpened(t=1000.0 + number, block=number, cell="command", session=1, arms=arms))
             for order, arm in enumerate(arms):
                 folder.append(Begun(t=1000.0 + number, block=number, arms=[arm], number=1))
-                wall = math.exp(self.levels.get(arm, 0.0) + random.normal(0, 0.01))
+                wall: float | None = math.exp(self.levels.get(arm, 0.0) + random.normal(0, 0.01))
+                died = arm in self.dies and study.name != "advise-pilot"
+                wall = None if died else wall
                 made = attempt(
                     arm, 1.0, block=number, cell="command", order=order, wall_s=wall, metrics={"wall_s": wall},
+                    state="failed" if died else "accepted", reason="exit status 1" if died else None,
                     peak_bytes=int(self.memory.get(arm, 1.0) * (100 << 20) * random.normal(1, 1e-3)),
                     delivery=delivery(None, target=ANY, coverage={"anon:4096": 1 << 20}),
                 )  # fmt: skip
@@ -380,6 +386,46 @@ def test_the_runner_up_is_measured_beside_the_chosen_one(
     assert (last.candidate, last.verdict) == ("off", "better")
     assert last.confidence == pytest.approx(0.9), "its error rate is not shared"
     assert [row.name for row in settings(found)] == ["as-is", "off", "advised", "other"]
+
+
+@pytest.mark.parametrize("better", ["lower", "higher"])
+def test_an_arm_whose_runs_fail_is_said_to_fail(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, better: Literal["lower", "higher"]
+) -> None:
+    monkeypatch.setattr(phases, "candidates", lambda *_: (THREE, []))
+    machine.dies, machine.better, machine.levels = ("off",), better, {}
+    found, folder = phases.advise(ASKED, tmp_path)
+    assert found.screen is not None
+    assert found.screen.estimates["off"] is None
+    assert "off" not in (found.chosen, found.beside)
+    (line,) = (one for one in details(found) if one.startswith("Tried: off"))
+    assert "runs failed (as-is is better" in line
+    assert "about" not in line
+    assert kept(folder) == found
+
+
+@pytest.mark.parametrize("better", ["lower", "higher"])
+@pytest.mark.parametrize("dies", [("as-is",), ("off", "advised", "other")])
+@pytest.mark.parametrize("priority", ["speed", "memory"])
+def test_where_runs_fail_there_is_an_answer(
+    machine: Machine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    better: Literal["lower", "higher"],
+    dies: tuple[str, ...],
+    priority: Literal["speed", "memory"],
+) -> None:
+    monkeypatch.setattr(phases, "candidates", lambda *_: (THREE, []))
+    machine.dies, machine.better, machine.levels = dies, better, {}
+    found, folder = phases.advise(msgspec.structs.replace(ASKED, priority=priority), tmp_path)
+    assert found.arrived == "finished"
+    assert answer(found).startswith("Set" if (dies, priority) == (("as-is",), "speed") else ("Leave", "No answer"))
+    again, _ = phases.resume(folder)
+    assert list(details(again)) == list(details(found))
+    assert answer(again) == answer(found), "what is read again says the same"
+    if found.confirmed is not None and found.confirmed.failed:
+        assert "runs failed" in answer(found)
 
 
 def test_whoever_goes_on_later_has_the_same_arms(

@@ -47,6 +47,14 @@ def test_options_of_the_program_are_its_own(call: Call, asked: list[Any]) -> Non
     assert sentence.startswith("Set `advised`")
 
 
+@pytest.mark.parametrize("option", [("--priority", "memory"), ("--priority", "speed"), ("--max-candidates", "2")])
+def test_what_chooses_among_settings_is_none_of_a_curve(call: Call, asked: list[Any], option: tuple[str, str]) -> None:
+    status, _, err = call("advise", "--curve", *option, "--", "true")
+    assert (status, asked) == (2, [])
+    assert f"{option[0]} is none of a curve" in err
+    assert "cure: leave it out" in err
+
+
 @pytest.mark.parametrize("priority", ["memory", "tail"])
 def test_what_goes_first_is_asked_for_and_said(call: Call, asked: list[Any], priority: str) -> None:
     assert call("advise", "--priority", priority, "--", "true")[0] == 0

@@ -93,3 +93,28 @@ os.wait()
 def test_a_socket_is_told_in_words(one: str, told: str) -> None:
     found = next(iter(sockets(one, "") if one is TCP else sockets("", one)))
     assert str(found) == told
+
+
+def forged(inode: int, name: str) -> str:
+    """A name of a unix socket that makes a line of its own in the kernel's table."""
+    return f"\0x\n0000000000000000: 00000002 00000000 00010000 0001 01 {inode} {name}"
+
+
+@pytest.mark.parametrize("kind", ["unix", "tcp", "pair"])
+def test_a_name_with_a_line_end_makes_nobody_listen(kind: str) -> None:
+    """The inode of the victim's socket stands in a table that everybody reads."""
+    family = socket.AF_INET if kind == "tcp" else socket.AF_UNIX
+    with socket.socket(family) as victim, socket.socket(socket.AF_UNIX) as other:
+        if kind == "unix":
+            victim.bind(f"\0hugewise-{os.getpid()}")
+        inode = os.fstat(victim.fileno()).st_ino
+        other.bind(forged(inode, "@awaited"))
+        other.listen()
+        own, _ = listening([os.getpid()])
+        assert inode not in [one.inode for one in own]
+
+
+def test_a_line_of_the_tables_ends_at_the_line_feed_alone() -> None:
+    odd = "/run/a\x0b\x1c\x85\u2028b\r"
+    table = f"{UNIX.splitlines()[0]}\n0: 00000002 00000000 00010000 0001 01 4003 {odd}\n"
+    assert list(sockets("", table)) == [ListeningSocket(4003, path=odd)]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hugewise.inspection import neighbours as beside
 from hugewise.inspection.neighbours import eligible, neighbours
 from hugewise.inspection.smaps import BackedMapping
 
@@ -116,6 +117,21 @@ def test_who_may_not_be_looked_into_is_counted(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(Path, "open", refusing)
     found = neighbours(PMD, tmp_path)
     assert ([one.name for one in found.programs], found.unread) == (["mine"], 1)
+
+
+def test_nobody_keeps_root_busy_with_mappings_of_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "_MOST_MAPPINGS", 10)
+    for pid in (10, 11, 12):
+        process(tmp_path, pid, "many", HEAP * 6, "\nUid:\t7\t7\t7\t7")
+    process(tmp_path, 20, "roots", HEAP * 60, "\nUid:\t0\t0\t0\t0")
+    process(tmp_path, 30, "other", HEAP * 6, "\nUid:\t8\t8\t8\t8")
+    read: list[int] = []
+    whole = beside.backed_mappings
+    monkeypatch.setattr(beside, "backed_mappings", lambda lines: (read.append(1) or one for one in whole(lines)))
+    found = neighbours(PMD, tmp_path)
+    assert {one.name: one.processes for one in found.programs} == {"many": 1, "roots": 1, "other": 1}
+    assert found.unread == 2
+    assert len(read) == 6 + 4 + 60 + 6
 
 
 def test_the_processes_of_this_machine_can_be_looked_at() -> None:

@@ -50,9 +50,10 @@ FORMAT = 2
 
 
 class Screen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a screening chose. `unsure`: it was over before it was clear. `estimates`: ratio to as-is, by candidate.
-    `left_out`: candidates that could not be run here, and why. `runner_up`: who is measured beside the chosen one;
-    empty where there is none that was not dropped. `measured`: every arm, `as-is` first.
+    """What a screening chose. `unsure`: it was over before it was clear. `estimates`: ratio to as-is by candidate, None
+    where there is none. `failed`: arms of which runs failed, with how many. `left_out`: candidates that could not be
+    run here, and why. `runner_up`: who is measured beside the chosen one; empty where there is none that was not
+    dropped. `measured`: every arm, `as-is` first.
     """
 
     folder: str
@@ -62,6 +63,7 @@ class Screen(msgspec.Struct, frozen=True, kw_only=True):
     better: str
     estimates: dict[str, float | None]
     dropped: dict[str, str]
+    failed: dict[str, str] = {}
     left_out: dict[str, str] = {}
     runner_up: str = ""
     measured: tuple[MeasuredSetting, ...] = ()
@@ -74,6 +76,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
                                  candidate's): resident memory has no page of a pool
     huge_before, huge_after  share of private memory in pages above the base size; None where it was not seen
     measured     every arm of its run: `as-is`, the candidate, and the runner-up where one was measured beside it
+    ratio        with its interval; None where failures outweigh. `failed`: arms of which runs failed, with how many
     """
 
     folder: str
@@ -94,6 +97,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     reserved: int = 0
     design: Kind = "sequential"
     measured: tuple[MeasuredSetting, ...] = ()
+    failed: dict[str, str] = {}
 
     @property
     def seen(self) -> MeasuredSetting | None:
@@ -169,9 +173,9 @@ def confirmed(
         metric=metric.name,
         better=metric.better,
         n=comparison.n,
-        ratio=comparison.ratio,
-        low=comparison.low,
-        high=comparison.high,
+        ratio=decision.finite(comparison.ratio),
+        low=decision.finite(comparison.low),
+        high=decision.finite(comparison.high),
         confidence=comparison.confidence,
         memory_before=_memory(before),
         memory_after=_memory(after),
@@ -180,6 +184,7 @@ def confirmed(
         reserved=0 if after is None else after.pool_bytes,
         design=design,
         measured=measured,
+        failed=decision.failures(cell),
     )
 
 
@@ -223,6 +228,8 @@ def answer(found: Advice) -> str:
         return _unconfirmed(found)
     chosen = found.candidate(last.candidate)
     effect = f"{last.metric} {numbers.effect(last.ratio, last.low, last.high)}"
+    if last.failed:
+        effect += "; " + ", ".join(f"`{name}`: {how}" for name, how in last.failed.items())
     sure = f"{last.n} pairs at {_sure(last.confidence)}"
     if last.verdict == "none":
         return f"No verdict on `{chosen.name}`: {last.reason.rstrip('.')}."
@@ -365,6 +372,7 @@ def _fate(found: Advice, name: str) -> str:
         return f"; it could not be run here: {gone}"
     estimate = screen.estimates.get(name)
     about = "" if estimate is None else f", about {numbers.change(estimate)}"
+    about += f", {screen.failed[name]}" if name in screen.failed else ""
     why = screen.dropped.get(name)
     if why is not None:
         return f"; dropped by the screening{about} ({why})"

@@ -10,7 +10,6 @@ import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from secrets import token_hex
 
 import msgspec
 
@@ -24,9 +23,10 @@ from hugewise.advise.aims import aimed
 from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate, candidates
 from hugewise.advise.program import allocator_of, program_of
 from hugewise.advise.question import AS_IS, Question
+from hugewise.advise.record import RECORD, AdviceFolder
 from hugewise.analysis.analysis import analyze
 from hugewise.errors import HugewiseError, UserError
-from hugewise.files import hand_over, made_folder, own, storing, write_whole
+from hugewise.files import own, storing
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection.neighbours import neighbours
 from hugewise.model.pages import PageSizes
@@ -51,11 +51,16 @@ class _Asking:
     """An advice under way."""
 
     advice: Advice
-    folder: Path
+    record: AdviceFolder
     results: Path
     listener: progress.Listener
     anyway: bool
     began: float
+
+    @property
+    def folder(self) -> Path:
+        """Of its record, as people call it."""
+        return self.record.path
 
     @property
     def left(self) -> float:
@@ -72,10 +77,11 @@ class _Asking:
     def keep(self) -> None:
         """Have on disk what is known; the folder is made when the first run has begun."""
         self.advice.seconds, self.began = self.spent, time.monotonic()
-        with storing(f"the advice {self.folder}"):
-            made_folder(self.folder.parent, theirs=True)
-            made_folder(self.folder)
-            write_whole(self.folder / "advice.json", msgspec.json.format(msgspec.json.encode(self.advice), indent=1))
+        self.put(RECORD, msgspec.json.format(msgspec.json.encode(self.advice), indent=1))
+
+    def put(self, name: str, data: bytes) -> None:
+        """Have a file beside the record."""
+        self.record.put(name, data)
 
     def run(self, study: Study, phase: str) -> RunFolder:
         """A phase's run: a new one, or the one that was begun, which somebody may have gone on with to its end."""
@@ -121,38 +127,41 @@ def advise(
     asked: Question,
     results: Path,
     *,
-    folder: Path | None = None,
+    record: AdviceFolder | None = None,
     listener: progress.Listener = lambda _: None,
     anyway: bool = False,
 ) -> tuple[Advice, Path]:
-    """Find out what to set for a workload; the advice and its folder (`folder`, where it is one of several).
+    """Find out what to set for a workload; the advice and its folder (`record`, where it is one of several).
     Interrupted, it says so in its state.
 
     Raises UserError where the workload cannot be measured, HugewiseError.
     """
     questions.check(asked)
     asked = aimed(asked)
-    folder = folder or results / "advice" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(2)}"
-    with storing(f"the advice {folder}"):
+    record = record or AdviceFolder.new(results)
+    with storing(f"the advice {record.path}"):
         own(results, f"results = {str(results)!r}")
     begun = Advice(question=asked, cwd=str(Path.cwd()))
-    return _conducted(_Asking(begun, folder, results, listener, anyway, time.monotonic()))
+    return _conducted(_Asking(begun, record, results, listener, anyway, time.monotonic()))
 
 
 def resume(
     folder: Path,
     *,
     results: Path | None = None,
+    record: AdviceFolder | None = None,
     listener: progress.Listener = lambda _: None,
     anyway: bool = False,
 ) -> tuple[Advice, Path]:
-    """Go on with an advice that was interrupted; its runs are in `results`. Raises UserError where there is none, or it
-    was begun elsewhere, HugewiseError.
+    """Go on with an advice that was interrupted; its runs are in `results`. One that is finished is what it was. Raises
+    UserError where there is none, or it was begun elsewhere, HugewiseError.
     """
     folder = folder.absolute()
+    record = record or AdviceFolder(folder)
     try:
         own(folder, f"the advice {folder}")
-        found = reading.stored(folder / "advice.json", Advice)
+        record.hold()
+        found = reading.stored(record.place / RECORD, Advice)
     except (OSError, reading.UnreadableError) as error:
         raise UserError(f"{folder}: no advice: {error}", hint="name the folder that `hugewise advise` told") from None
     if found.format != FORMAT:
@@ -160,10 +169,13 @@ def resume(
     if found.cwd and found.cwd != str(Path.cwd()):
         cure = f"cd {shlex.quote(found.cwd)}; its command may be another one elsewhere"
         raise UserError(f"{folder}: its command is run in {found.cwd}", hint=cure)
+    if found.arrived == "finished":
+        record.close()
+        return found, folder
     questions.check(found.question)
     aimed(found.question)
     results = results or folder.parent.parent
-    return _conducted(_Asking(found, folder, results, listener, anyway, time.monotonic()))
+    return _conducted(_Asking(found, record, results, listener, anyway, time.monotonic()))
 
 
 def _conducted(asking: _Asking) -> tuple[Advice, Path]:
@@ -179,8 +191,8 @@ def _conducted(asking: _Asking) -> tuple[Advice, Path]:
         asking.say(f"interrupted; to go on: hugewise advise --resume {asking.folder}")
     asking.keep()
     if advice.arrived == "finished":
-        with storing(f"the advice {asking.folder}"):
-            hand_over(asking.folder)
+        asking.record.hand_over()
+    asking.record.close()
     return advice, asking.folder
 
 
@@ -307,14 +319,14 @@ def _screened(folder: RunFolder, found: Results) -> Screen:
     made = methods[0].screening
     chosen = made.chosen()
     (cell,) = found.cells
-    estimates = {one.arm: one.ratio for one in cell.comparisons}
     return Screen(
         folder=str(folder.path),
         chosen=chosen.arm,
         unsure=chosen.unsure,
         reason=chosen.reason,
         better=cell.metric.better,
-        estimates=estimates,
+        estimates=choosing.estimates(cell),
+        failed=decision.failures(cell),
         dropped=dict(made.dropped),
         left_out={left.policy: left.reason for left in run.opened.left_out},
     )

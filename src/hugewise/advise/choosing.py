@@ -13,11 +13,11 @@ from hugewise.advise import decision
 from hugewise.advise.advice import Advice, Screen
 from hugewise.advise.pilot import ProgramAsIs
 from hugewise.advise.question import AS_IS
-from hugewise.model.results import Results
+from hugewise.model.results import CellResult, Results
 from hugewise.stats import power
 from hugewise.store.folder import RunFolder
 
-__all__ = ["beside", "for_memory", "with_runner_up"]
+__all__ = ["beside", "estimates", "for_memory", "with_runner_up"]
 
 _ROOM = 2  # times the fewest pairs of a verdict: with less time the chosen one has all of it
 _MORE = 1.5  # times as long takes a block of three attempts as one of two
@@ -41,12 +41,18 @@ def for_memory(folder: RunFolder, found: Results) -> Screen:
         unsure=found.state != "finished",
         reason=reason,
         better=cell.metric.better,
-        estimates={one.arm: one.ratio for one in cell.comparisons},
+        estimates=estimates(cell),
+        failed=decision.failures(cell),
         dropped={},
         left_out={left.policy: left.reason for left in run.opened.left_out},
         runner_up=second,
         measured=seen,
     )
+
+
+def estimates(cell: CellResult) -> dict[str, float | None]:
+    """The ratio of each arm to as-is; None where nothing is known of it, or failures outweigh."""
+    return {one.arm: decision.finite(one.ratio) for one in cell.comparisons}
 
 
 def with_runner_up(screen: Screen, found: Results, chosen: str) -> Screen:

@@ -29,6 +29,8 @@ __all__ = [
     "MeasuredSetting",
     "Priority",
     "TradeOff",
+    "failures",
+    "finite",
     "measured",
     "no_worse",
     "runner_up",
@@ -103,9 +105,9 @@ def measured(results: Results, cell: CellResult, chosen: str = "") -> tuple[Meas
                 name=one.arm,
                 known=known if not chosen or one.arm == chosen else "beside",
                 n=one.n,
-                ratio=_finite(one.ratio),
-                low=one.low,
-                high=one.high,
+                ratio=finite(one.ratio),
+                low=finite(one.low),
+                high=finite(one.high),
                 confidence=one.confidence,
                 footprint=footprint(attempt for attempt in mine if attempt.arm == one.arm),
                 growth=footprint_change(pairs, one.planned, one.confidence),
@@ -115,8 +117,16 @@ def measured(results: Results, cell: CellResult, chosen: str = "") -> tuple[Meas
     return tuple(found)
 
 
-def _finite(ratio: float | None) -> float | None:
+def finite(ratio: float | None) -> float | None:
+    """The ratio; None where there is none, as where failures outweigh."""
     return None if ratio is None or not math.isfinite(ratio) or ratio <= 0 else ratio
+
+
+def failures(cell: CellResult) -> dict[str, str]:
+    """The arms of which runs failed, or could not be started, each with how many."""
+    found = {arm.arm: f"{arm.failed} of its {arm.failed + arm.n} runs failed" for arm in cell.arms if arm.failed}
+    unstarted = [one for one in cell.comparisons if one.unstarted_arm]
+    return found | {one.arm: f"it could not be started in {one.unstarted_arm} blocks" for one in unstarted}
 
 
 def no_worse(low: float | None, high: float | None, better: str, margin: float) -> bool | None:
@@ -138,9 +148,11 @@ def _cost(ratio: float | None, better: str) -> float | None:
 
 
 def runner_up(estimates: Mapping[str, float | None], better: str, chosen: str, out: Iterable[str] = ()) -> str:
-    """The best of the others by its estimate, of those that are not `out`; empty where there is none."""
+    """The best of the others by its estimate, of those that are not `out`; empty where there is none. Who has no finite
+    ratio has failed, and is nobody's second.
+    """
     gone = {chosen, *out}
-    known = {name: cost for name, ratio in estimates.items() if (cost := _cost(ratio, better)) is not None}
+    known = {name: cost for name, ratio in estimates.items() if (cost := _cost(finite(ratio), better)) is not None}
     return min((name for name in known if name not in gone), key=known.__getitem__, default="")
 
 

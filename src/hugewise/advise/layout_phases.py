@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 from hugewise.advise import curve as curves
@@ -15,7 +14,6 @@ from hugewise.advise.candidates import ProgramHere
 from hugewise.advise.curve import CurveOfGain
 from hugewise.advise.question import AS_IS
 from hugewise.errors import UserError
-from hugewise.files import storing, write_whole
 from hugewise.model.results import Results
 from hugewise.quantity import format_size
 from hugewise.report import images
@@ -38,7 +36,6 @@ class Asking(Protocol):
     """An advice under way."""
 
     advice: Advice
-    folder: Path
 
     @property
     def left(self) -> float:
@@ -51,6 +48,10 @@ class Asking(Protocol):
 
     def run(self, study: Study, phase: str) -> RunFolder:
         """A phase's run: a new one, or the one that was begun."""
+        ...
+
+    def put(self, name: str, data: bytes) -> None:
+        """Have a file beside the advice's record."""
         ...
 
 
@@ -110,8 +111,7 @@ def curve(asking: Asking, here: ProgramHere, ended: Ended) -> None:
     (cell,) = found.cells
     made = curves.measured(str(folder.path), cell, run.blocks, pages, heap, asked.margin, asked.confidence)
     advice.curve = made
-    with storing(f"the figure {asking.folder / 'curve.svg'}"):
-        write_whole(asking.folder / "curve.svg", images.standalone(figure(made)).encode())
+    asking.put("curve.svg", images.standalone(figure(made)).encode())
 
 
 def figure(found: CurveOfGain) -> str:

@@ -11,7 +11,6 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import msgspec
@@ -22,10 +21,13 @@ from hugewise.advise import question as questions
 from hugewise.advise.advice import Advice, answer
 from hugewise.advise.program import is_own
 from hugewise.advise.question import Question
+from hugewise.advise.record import RECORD as OF_CELL
+from hugewise.advise.record import AdviceFolder
 from hugewise.errors import UserError
-from hugewise.files import hand_over, made_folder, own, storing, write_whole
+from hugewise.files import own, storing
 from hugewise.model.results import Results
 from hugewise.plan.cells import Resolved, resolve
+from hugewise.report import numbers
 from hugewise.session import progress
 from hugewise.study.study import Study
 from hugewise.visible import printable
@@ -119,10 +121,10 @@ def advise(
     What is left of the time is shared evenly by the cells that are left, so that what one does not need goes to the
     others. A cell that cannot be measured is told with the reason, and the others go on. Raises HugewiseError.
     """
-    folder = results / "advice" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(2)}"
-    with storing(f"the advice {folder}"):
+    record = AdviceFolder.new(results)
+    with storing(f"the advice {record.path}"):
         own(results, f"results = {str(results)!r}")
-    return _conducted(asked, folder, results, listener, anyway=anyway)
+    return _conducted(asked, record, results, listener, anyway=anyway)
 
 
 def is_study(folder: Path) -> bool:
@@ -135,9 +137,11 @@ def resume(
 ) -> tuple[StudyAdvice, Path]:
     """Go on with an advice of a study that was interrupted. Raises UserError, HugewiseError."""
     folder = folder.absolute()
+    record = AdviceFolder(folder)
     try:
         own(folder, f"the advice {folder}")
-        found = reading.stored(folder / RECORD, StudyAdvice)
+        record.hold()
+        found = reading.stored(record.place / RECORD, StudyAdvice)
     except (OSError, reading.UnreadableError) as error:
         raise UserError(f"{folder}: no advice: {error}", hint="name the folder that `hugewise advise` told") from None
     if found.format != FORMAT:
@@ -145,26 +149,31 @@ def resume(
     if found.cwd and found.cwd != str(Path.cwd()):
         cure = f"cd {shlex.quote(found.cwd)}; its commands may be others elsewhere"
         raise UserError(f"{folder}: its commands are run in {found.cwd}", hint=cure)
-    return _conducted(found, folder, folder.parent.parent, listener, anyway=anyway)
+    if found.arrived == "finished":
+        record.close()
+        return found, folder
+    return _conducted(found, record, folder.parent.parent, listener, anyway=anyway)
 
 
 def _conducted(
-    found: StudyAdvice, folder: Path, results: Path, listener: progress.Listener, *, anyway: bool
+    found: StudyAdvice, record: AdviceFolder, results: Path, listener: progress.Listener, *, anyway: bool
 ) -> tuple[StudyAdvice, Path]:
+    folder = record.path
     left = [(number, one) for number, one in enumerate(found.cells, 1) if not one.over]
     for done, (number, one) in enumerate(left):
         clock = time.monotonic()
         listener(progress.Message(f"cell {number} of {len(found.cells)}: {one.cell}"))
-        place = folder / f"{number}-{_UNSAFE.sub('_', one.cell)[:60]}"
+        own_record = AdviceFolder(folder / f"{number}-{_UNSAFE.sub('_', one.cell)[:60]}", record)
 
-        def hearing(event: progress.Event, one: CellAdvice = one, place: Path = place) -> None:
+        def hearing(event: progress.Event, one: CellAdvice = one, place: Path = own_record.path) -> None:
             if isinstance(event, progress.Started) and not one.folder:  # as soon as there is something to go on with
                 one.folder = str(place)
-                _keep(found, folder)
+                _keep(found, record)
             listener(event)
 
         try:
-            _advised(one, place, results, (found.time - found.seconds) / (len(left) - done), hearing, anyway=anyway)
+            share = (found.time - found.seconds) / (len(left) - done)
+            _advised(one, own_record, results, share, hearing, anyway=anyway)
         except UserError as error:
             one.why = error.message if not error.hint else f"{error.message} ({error.hint})"
             listener(progress.Message(f"{one.cell}: {one.why}"))
@@ -174,37 +183,35 @@ def _conducted(
         finally:
             found.seconds += time.monotonic() - clock
             if any(each.folder for each in found.cells):
-                _keep(found, folder)
+                _keep(found, record)
         if not one.over:
             listener(progress.Message(f"interrupted; all of it goes on by: hugewise advise --resume {folder}"))
             return found, folder
-    if folder.is_dir():
-        with storing(f"the advice {folder}"):
-            hand_over(folder)
+    if any(each.folder for each in found.cells):
+        record.hand_over()
     return found, folder
 
 
 def _advised(
-    one: CellAdvice, place: Path, results: Path, share: float, listener: progress.Listener, *, anyway: bool
+    one: CellAdvice, record: AdviceFolder, results: Path, share: float, listener: progress.Listener, *, anyway: bool
 ) -> None:
     """Begin or go on with the advice of a cell. Raises UserError where it cannot be measured."""
     assert one.question is not None
-    if (place / "advice.json").exists():
-        one.advice, _ = phases.resume(place, results=results, listener=listener, anyway=anyway)
+    if record.has(OF_CELL):
+        one.advice, _ = phases.resume(record.path, results=results, record=record, listener=listener, anyway=anyway)
     else:
         one.question = msgspec.structs.replace(one.question, seconds=share)
-        one.advice, _ = phases.advise(one.question, results, folder=place, listener=listener, anyway=anyway)
+        one.advice, _ = phases.advise(one.question, results, record=record, listener=listener, anyway=anyway)
 
 
-def _keep(found: StudyAdvice, folder: Path) -> None:
-    with storing(f"the advice {folder}"):
-        made_folder(folder.parent, theirs=True)
-        made_folder(folder)
-        write_whole(folder / RECORD, msgspec.json.format(msgspec.json.encode(found), indent=1))
+def _keep(found: StudyAdvice, record: AdviceFolder) -> None:
+    record.put(RECORD, msgspec.json.format(msgspec.json.encode(found), indent=1))
 
 
 def told(found: StudyAdvice) -> Iterator[str]:
-    """The answers, each said once for all cells that it holds for; then the cells without one, with the reason."""
+    """The answers, each said once for all cells that it holds for; then the cells without one, with the reason. What is
+    claimed of several cells is not claimed of all together.
+    """
     groups: dict[str, list[tuple[str, str]]] = {}
     for one in found.cells:
         if one.advice is not None:
@@ -224,6 +231,11 @@ def told(found: StudyAdvice) -> Iterator[str]:
             yield f"{one.cell}: no advice: {printable(one.why)}"
         elif one.advice is None:
             yield f"{one.cell}: not begun"
+    sure = [one.advice.confirmed.confidence for one in found.cells if one.advice is not None and one.advice.confirmed]
+    if len(sure) > 1:
+        wrong = numbers.percent(min(1.0, sum(1 - each for each in sure)))
+        least = numbers.percent(min(sure))
+        yield f"Each of these {len(sure)} verdicts holds at {least} by itself: that any is wrong has up to {wrong}."
 
 
 def named(results: Results, cell: str) -> Results:

@@ -119,6 +119,7 @@ def advise(
     service.must_be_whole(asked, command=bool(command))
     forms = {"study": study is not None, "command": bool(command), "server": bool(asked["server"])}
     _check({**forms, "run_": run_ is not None, "resumed": resumed is not None}, asked)
+    _check_curve(asked)
     _check_files(output, unit, curve=asked["curve"])
     files = None if output is None else _Files(output, unit, as_json)
     if run_ is not None:
@@ -161,6 +162,14 @@ def _check(forms: dict[str, bool], asked: dict[str, Any]) -> None:
         if name not in takes and source(name) is ParameterSource.COMMANDLINE:
             whose = "belongs to a new advice" if given[0] in ("resumed", "run_") else f"is none of {_called(given[0])}"
             raise UserError(f"--{_option(name)} {whose}", hint=cure)
+
+
+def _check_curve(asked: dict[str, Any]) -> None:
+    """Raise UserError for an option that chooses among settings, of which a curve has none."""
+    source = click.get_current_context().get_parameter_source
+    for name in ("priority", "max_candidates"):
+        if asked["curve"] and source(name) is ParameterSource.COMMANDLINE:
+            raise UserError(f"--{_option(name)} is none of a curve", hint="leave it out: a curve compares no settings")
 
 
 def _check_files(output: Path | None, unit: str | None, *, curve: bool) -> None:

@@ -1,15 +1,18 @@
 """What a tree of processes of this host listens at, and who belongs to it. It looks, and connects to nobody.
 
 A socket is a process's own where its inode stands in both: in the tables of the process's network namespace, and among
-what the process has open. Whoever binds the name of a unix socket can write lines of their own into that table; they
-would have to guess an inode.
+what the process has open. The name of a unix socket may hold line ends, so that any account writes lines of its own into
+that table, with the inode of somebody else's socket, which stands there too. So an inode is believed where the process
+has a socket of that family there, and the table says one thing of it alone.
 
 Source: proc_pid_net(5), proc_pid_fd(5), proc_pid_stat(5); SO_ACCEPTCON of the kernel's include/uapi/linux/net.h.
 """
 
 from __future__ import annotations
 
+import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -52,17 +55,25 @@ class TreeUse(msgspec.Struct, frozen=True):
 
 def sockets(tcp: str, unix: str) -> Iterator[ListeningSocket]:
     """Those that listen, in the texts of the tables `tcp` (or `tcp6`) and `unix`."""
-    for line in tcp.splitlines()[1:]:
+    for line in tcp.split("\n")[1:]:
         words = line.split()
         if len(words) > 9 and words[3] == _LISTEN and words[9].isdigit():
             with suppress(ValueError):
                 yield ListeningSocket(int(words[9]), port=int(words[1].rpartition(":")[2], 16))
-    for line in unix.splitlines()[1:]:
+    said = set(_unix(unix))
+    lines = Counter(inode for inode, *_ in said)
+    for inode, accepts, path in sorted(said):
+        if accepts and path and lines[inode] == 1:
+            yield ListeningSocket(inode, path=path)
+
+
+def _unix(table: str) -> Iterator[tuple[int, bool, str]]:
+    """The lines of the table of unix sockets: inode, whether it takes connections, and its name, which may be empty."""
+    for line in table.split("\n")[1:]:
         fields = line.split(None, 7)
-        if len(fields) == 8 and fields[6].isdigit():
+        if len(fields) > 6 and fields[6].isdecimal() and fields[6].isascii():
             with suppress(ValueError):
-                if int(fields[3], 16) & _ACCEPTS:
-                    yield ListeningSocket(int(fields[6]), path=fields[7])
+                yield int(fields[6]), bool(int(fields[3], 16) & _ACCEPTS), "".join(fields[7:])
 
 
 def listening(pids: Iterable[int], proc: Path = PROC) -> tuple[list[ListeningSocket], list[ListeningSocket]]:
@@ -71,20 +82,31 @@ def listening(pids: Iterable[int], proc: Path = PROC) -> tuple[list[ListeningSoc
     Of a process whose open files may not be looked at nothing is known: then all that is listened at is the others'.
     """
     processes = list(pids)
-    own: set[int] = set()
+    own: dict[int, str] = {}
     for pid in processes:
         own.update(_inodes(proc / str(pid)))
     seen = next((found for pid in processes if (found := _tables(proc / str(pid))) is not None), None)
     found = seen if seen is not None else _tables(proc / "self") or []
-    return [one for one in found if one.inode in own], [one for one in found if one.inode not in own]
+    mine = [one for one in found if one.inode in own and own[one.inode] in ("", "tcp" if one.path is None else "unix")]
+    return mine, [one for one in found if one not in mine]
 
 
-def _inodes(process: Path) -> Iterator[int]:
+def _inodes(process: Path) -> Iterator[tuple[int, str]]:
+    """The sockets that it has open, each with its family: tcp, unix, another, or nothing where nobody says."""
     with suppress(OSError):
         for link in (process / "fd").iterdir():
             with suppress(OSError):
                 if (match := _SOCKET.fullmatch(str(link.readlink()))) is not None:
-                    yield int(match[1])
+                    yield int(match[1]), _family(link)
+
+
+def _family(link: Path) -> str:
+    """By the attribute that every socket has (net/socket.c, `sockfs_xattr_get`)."""
+    try:
+        name = os.getxattr(link, "system.sockprotoname").rstrip(b"\0").decode("ascii", "replace").lower()
+    except OSError:
+        return ""
+    return next((known for known in ("unix", "tcp") if name.startswith(known)), name)
 
 
 def _tables(process: Path) -> list[ListeningSocket] | None:

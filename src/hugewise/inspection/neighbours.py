@@ -3,13 +3,17 @@
 Read from /proc alone, of every process that the caller may look into; none is stopped, and one that ends meanwhile is
 passed over. What is counted is resident private anonymous memory in base pages, in mappings with room for a page of
 that size, of programs that have not turned such pages off for themselves or for the mapping.
+
+How many mappings there are is the programs' own decision: so many of each account are looked at, and what is beyond
+that counts as not looked into. Nobody keeps root busy with mappings of theirs.
 """
 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -19,7 +23,9 @@ from hugewise.inspection.smaps import BackedMapping, backed_mappings
 __all__ = ["Neighbours", "ProgramBeside", "eligible", "neighbours"]
 
 _SHOWN = 5
+_ROOT = "0"
 _LONGEST = 64  # characters of a name
+_MOST_MAPPINGS = 1 << 17  # of one account's processes; root's are not counted. One process may have 65,530 by default
 _NOT_MEMORY = ("/", "[vdso]", "[vvar]", "[vsyscall]")
 
 
@@ -53,6 +59,7 @@ def neighbours(size: int, proc: Path = Path("/proc"), without: Iterable[int] = (
     gone = {os.getpid(), *without}
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     unread = 0
+    looked: Counter[str] = Counter()
     for pid in sorted(int(each.name) for each in proc.iterdir() if each.name.isdecimal()):
         if pid in gone:
             continue
@@ -62,7 +69,13 @@ def neighbours(size: int, proc: Path = Path("/proc"), without: Iterable[int] = (
             if "\nVmRSS:" not in status or "\nTHP_enabled:\t0" in status:  # a thread of the kernel; or it has none
                 continue
             with (folder / "smaps").open("rb") as lines:
-                found = [eligible(each, size, base) for each in backed_mappings(lines)]
+                account = _account(status)
+                most = None if account == _ROOT else max(0, _MOST_MAPPINGS - looked[account])
+                found = [eligible(each, size, base) for each in islice(backed_mappings(lines), most)]
+            looked[account] += len(found)
+            if most is not None and len(found) >= most:
+                unread += 1
+                continue
         except PermissionError:
             unread += 1
             continue
@@ -80,6 +93,12 @@ def neighbours(size: int, proc: Path = Path("/proc"), without: Iterable[int] = (
         growth=sum(one.growth for one in made),
         unread=unread,
     )
+
+
+def _account(status: str) -> str:
+    """The number of the account that a process runs as; root's where that is not said."""
+    said = next((line.split() for line in status.split("\n") if line.startswith("Uid:")), [])
+    return said[1] if len(said) > 1 else _ROOT
 
 
 def _programs(sums: Iterable[tuple[str, list[int]]]) -> Iterator[ProgramBeside]:

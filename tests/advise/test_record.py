@@ -1,0 +1,129 @@
+"""The folder of an advice that root writes for who called sudo, while that account does what it can."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hugewise.advise import advise as phases
+from hugewise.advise import of_study
+from hugewise.advise.record import AdviceFolder
+from hugewise.errors import StorageError, UserError
+from hugewise.session import progress, session
+from hugewise.store.folder import RunFolder
+from hugewise.study.study import Study
+from tests.advise.test_of_study import begun
+from tests.advise.test_phases import ASKED, Machine, machine
+from tests.requirements import need_root
+
+__all__ = ["machine"]
+
+THEM = 65534
+
+
+@pytest.fixture
+def home(reached: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the account that called sudo."""
+    need_root()
+    for name, value in (("SUDO_UID", str(THEM)), ("SUDO_GID", ""), ("SUDO_USER", "")):
+        monkeypatch.setenv(name, value)
+    folder = reached / "home"
+    folder.mkdir()
+    os.chown(folder, THEM, THEM)
+    return folder
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """Root's own."""
+    folder = tmp_path / "etc"
+    (folder / "below").mkdir(parents=True)
+    (folder / "shadow").write_text("x")
+    (folder / "below" / "key").write_text("x")
+    return folder
+
+
+def owners(folder: Path) -> set[int]:
+    return {path.lstat().st_uid for path in (folder, *folder.rglob("*"))}
+
+
+def swapping(machine: Machine, monkeypatch: pytest.MonkeyPatch, advice: Path, victim: Path, phase: str) -> None:
+    """The program that is measured in that phase puts a link to the victim in the place of the advice."""
+
+    def run(study: Study, results: Path, *, listener: progress.Listener, anyway: bool) -> RunFolder:
+        (place,) = advice.iterdir() if advice.is_dir() else (advice,)
+        if study.name == phase and not place.is_symlink():
+            place.rename(advice.parent / "away")
+            place.symlink_to(victim)
+        return machine.run(study, results, listener=listener, anyway=anyway)
+
+    monkeypatch.setattr(session, "run", run)
+
+
+@pytest.mark.parametrize("phase", ["advise-screening", "advise-confirmation"])
+def test_what_is_put_in_its_place_is_neither_written_nor_given_away(
+    machine: Machine, home: Path, victim: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    swapping(machine, monkeypatch, home / "results" / "advice", victim, phase)
+    found, _ = phases.advise(ASKED, home / "results")
+    assert found.arrived == "finished"
+    assert owners(victim) == {0}
+    assert sorted(path.name for path in victim.iterdir()) == ["below", "shadow"]
+    away = home / "results" / "away"
+    assert {path.name for path in away.iterdir()} == {"advice.json"}, "the folder that it made has all of it"
+    assert owners(away) == {THEM}
+
+
+def test_neither_is_what_is_put_in_the_place_of_a_studys(
+    machine: Machine, home: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swapping(machine, monkeypatch, home / "results" / "advice", victim, "advise-confirmation")
+    found, _ = of_study.advise(begun(), home / "results")
+    assert found.arrived == "finished"
+    assert owners(victim) == {0}
+    assert sorted(path.name for path in victim.iterdir()) == ["below", "shadow"]
+    away = home / "results" / "away"
+    assert (away / "study.json").is_file()
+    assert owners(away) == {THEM}
+
+
+def test_a_finished_one_is_read_and_not_written_again(machine: Machine, home: Path) -> None:
+    found, folder = phases.advise(ASKED, home / "results")
+    assert owners(folder) == {THEM}
+    before = (folder / "advice.json").stat()
+    again, _ = phases.resume(folder)
+    assert again == found
+    after = (folder / "advice.json").stat()
+    assert (after.st_ino, after.st_mtime_ns, after.st_uid) == (before.st_ino, before.st_mtime_ns, THEM)
+
+
+def test_root_goes_on_with_no_advice_of_another_account(machine: Machine, home: Path) -> None:
+    machine.stops["advise-confirmation"] = 2
+    _, folder = phases.advise(ASKED, home / "results")
+    assert owners(folder) == {0}
+    for path in (folder / "advice.json", folder):
+        os.chown(path, THEM, THEM)
+    with pytest.raises(UserError, match="not root's own") as caught:
+        phases.resume(folder)
+    assert caught.value.hint
+
+
+def test_a_link_is_no_folder_of_an_advice(home: Path, victim: Path) -> None:
+    (home / "link").symlink_to(victim)
+    with pytest.raises(StorageError):
+        AdviceFolder(home / "link").put("advice.json", b"{}")
+    assert sorted(path.name for path in victim.iterdir()) == ["below", "shadow"]
+
+
+def test_a_place_in_use_is_said_as_people_call_it(tmp_path: Path) -> None:
+    made = AdviceFolder(tmp_path / "one")
+    below = AdviceFolder(tmp_path / "one" / "1-cell", made)
+    below.put("advice.json", msgspec.json.encode({}))
+    assert (tmp_path / "one" / "1-cell" / "advice.json").read_bytes() == b"{}"
+    assert below.has("advice.json")
+    assert not made.has("advice.json")
+    below.close()
+    assert below.path == tmp_path / "one" / "1-cell"
