@@ -201,7 +201,12 @@ def _pilot(asking: _Asking) -> None:
     if asked.curve and (why := layouts.unlaid(asked)) is not None:
         raise UserError(f"there is no curve of it: {why}", hint="see docs/concepts/layouts.md for whom layouts reach")
     asking.say("pilot: the program as it is")
-    folder = asking.run(questions.pilot(asked), "pilot")
+    try:
+        folder = asking.run(questions.pilot(asked), "pilot")
+    except HugewiseError:
+        if asked.of_service and advice.pilot_folder:
+            pilots.must_have_begun(RunFolder(Path(advice.pilot_folder)).read().blocks)
+        raise
     _ended(folder)
     run = folder.read()
     metric = run.opened.cells[0].metric.name
@@ -215,7 +220,9 @@ def _pilot(asking: _Asking) -> None:
     advice.tried, advice.left_out = tuple(tried), tuple(left)
     for_it = asking.left * (1 - _SCREENED if len(tried) > 1 else 1)  # what a screening leaves of the time
     loaded = asked.of_service and metric == "wall_s"
-    advice.remarks = tuple(pilots.remarks(found, for_it, 1 - asked.confidence, loaded=loaded))
+    alpha, spent = 1 - asked.confidence, asking.spent
+    advice.more_time = pilots.needed(found, for_it, alpha, spent)
+    advice.remarks = tuple(pilots.remarks(found, for_it, alpha, loaded=loaded, spent=spent))
     for remark in advice.remarks:
         asking.say(remark)
     asking.say(f"candidates: {', '.join(each.name for each in tried) or 'none'}")
