@@ -47,7 +47,7 @@ class _Dashed(click.Command):
         return left
 
 
-@click.command(cls=_Dashed)
+@click.command(cls=_Dashed, short_help="What to set for a program or a server, and how sure.")
 @options.STUDY_OR_WORD
 @click.argument(
     "command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]", shell_complete=completion.command
