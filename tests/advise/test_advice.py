@@ -123,7 +123,7 @@ def test_what_stands_behind_it_is_told() -> None:
 
 def test_an_advice_of_a_program_whose_pages_nobody_saw() -> None:
     seen = msgspec.structs.replace(SEEN, coverage={}, memory=0)
-    assert "at most unknown of memory, its pages were not seen." in next(details(found(pilot=seen)))
+    assert "memory unknown, its pages were not seen." in next(details(found(pilot=seen)))
 
 
 def test_an_advice_is_stored_and_read_again() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.advise.pilot import ProgramAsIs, judged, remarks
+from hugewise.advise.pilot import ProgramAsIs, judged, must_have_begun, needed, remarks
 from hugewise.errors import UserError
 from hugewise.model.trial import Attempt, Block
 from hugewise.stats import power
@@ -61,17 +61,25 @@ def test_a_command_that_fails_is_an_error_with_its_reason(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="the command fails: exit status 3") as caught:
         judged([block(1, bad, ran(1.0, 1, "again"))], tmp_path, 600.0)
     assert "without a terminal" in (caught.value.hint or "")
+    assert "it said" not in str(caught.value), "nothing is there that it said"
+    said = tmp_path / "attempts" / f"b{bad.block:05d}-{bad.order}-{bad.arm}-{bad.number}"
+    said.mkdir(parents=True)
+    (said / "stderr").write_bytes(b"reading\nno such table: \x1b[31mtree\n")
+    with pytest.raises(UserError, match=r"exit status 3; it said: no such table: ") as caught:
+        judged([block(1, bad, ran(1.0, 1, "again"))], tmp_path, 600.0)
+    assert "\x1b" not in str(caught.value)
     late = msgspec.structs.replace(bad, reason="timed out after 150 s")
     with pytest.raises(UserError, match="does not end in time") as caught:
         judged([block(1, late)], tmp_path, 600.0)
     assert "10 min" in (caught.value.hint or "")
+    assert "--server and --load" in (caught.value.hint or "")
     with pytest.raises(UserError, match="could not be measured: no run of it counted"):
         judged([], tmp_path, 600.0)
 
 
 def test_it_says_at_once_what_the_time_can_show() -> None:
     (said,) = remarks(SEEN, 600.0, 0.01)
-    assert said.endswith("is seen 4 times in 5 in 10 min 00 s (240 pairs of runs)")
+    assert said.endswith("or more would be found 4 times in 5 in 10 min 00 s (240 pairs of runs)")
     shown = SEEN.shown_in(600.0, 0.01)
     assert shown is not None
     assert 0.002 < shown < 0.01
@@ -108,10 +116,17 @@ def test_what_a_program_says_of_time_is_no_time_out(tmp_path: Path) -> None:
 
 
 def test_too_little_time_is_said_with_what_is_needed() -> None:
-    (said,) = remarks(msgspec.structs.replace(SEEN, block_s=90.0), 600.0, 0.01)
-    least = power.least_pairs(0.01, 24)
-    assert f"are enough for 6 pairs of runs, and no verdict is possible before {least}" in said
-    assert "(--time), or a shorter input" in said
+    slow = msgspec.structs.replace(SEEN, block_s=90.0)
+    (said,) = remarks(slow, 600.0, 0.01, spent=100.0)
+    least = known(power.least_pairs(0.01, 24))
+    assert f"room for about 6 pairs of runs, and a verdict needs {least} at least" in said
+    minutes = math.ceil((100.0 + least * 1.5 * 90.0) / 60)  # the pilot, and a screening, come before it
+    assert f"give --time {minutes}m or more, or a shorter input" in said
+    assert needed(slow, 600.0, 0.01, 100.0) == f"{minutes}m"
+    assert needed(msgspec.structs.replace(SEEN, block_s=5.0), 10.0, 0.01, 3.0).endswith("s"), (
+        "seconds below two minutes"
+    )
+    assert needed(SEEN, 600.0, 0.01, 100.0) == ""
 
 
 def test_a_run_that_is_too_short_is_said() -> None:
@@ -141,3 +156,14 @@ def test_what_fails_of_a_service_is_told_of_its_load_or_its_server(tmp_path: Pat
     with pytest.raises(UserError, match="the service could not be measured: server ended before it answered") as caught:
         judged([block(1, early)], tmp_path, 600.0, service=True)
     assert "--ready says how it is known to be up" in (caught.value.hint or "")
+
+
+def test_a_service_that_never_began_is_told_with_what_to_see_to() -> None:
+    never = [
+        ran(1.0, 1, name, state="abandoned", reason="server ended before it answered") for name in ("as-is", "again")
+    ]
+    with pytest.raises(UserError, match="could not be started: server ended before it answered") as caught:
+        must_have_begun([block(1, *never)])
+    assert "stays in the foreground" in (caught.value.hint or "")
+    must_have_begun([])
+    must_have_begun([block(1, never[0], ran(1.0, 1, "again"))])

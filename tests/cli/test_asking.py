@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hugewise.cli import asking
@@ -34,3 +36,36 @@ def test_what_is_run_before_each_attempt_is_in_the_plan(call: Call) -> None:
     status, _, err = call("run", "--policy", "base,thp", "--prepare", "no-such-program -x", "--", "true")
     assert status == 2
     assert "no-such-program: no such program on PATH" in err
+
+
+def test_a_program_in_the_place_of_a_study_is_told_where_it_belongs(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "prog").write_bytes(b"\x7fELF\xff")
+    (tmp_path / "prog").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for verb, before in (("advise", "hugewise advise --"), ("run", "hugewise run --policy base,thp --")):
+        for name in ("prog", "./prog"):
+            status, _, err = call(verb, name)
+            assert (status, f"cure: {before} ./prog" in err) == (2, True), err
+
+
+def test_a_command_that_begins_with_no_program_is_told_why(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "prog").write_text("#!/bin/sh\n")
+    (tmp_path / "prog").chmod(0o755)
+    (tmp_path / "text").write_text("")
+    monkeypatch.chdir(tmp_path)
+    for words, said, cure in (
+        (
+            "./prog -n 5",
+            "'./prog -n 5': no such program",
+            "without quotes, each word by itself: hugewise advise -- ./p",
+        ),
+        ("prog", "prog: no such program on PATH", "it is in this folder: hugewise advise -- ./prog"),
+        ("./text", "./text: no such program, or it is not executable", "by its whole path"),
+    ):
+        status, _, err = call("advise", "--", words)
+        assert (status, said in err, cure in err) == (2, True, True), err
+        assert not (tmp_path / "results").exists(), "nothing was begun"

@@ -56,6 +56,18 @@ def test_the_files_of_the_best_arm_lie_as_below_the_root(tmp_path: Path) -> None
     assert "    echo 0 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages\n" in readme
 
 
+def test_what_a_file_needs_is_told_with_how_it_is_had(tmp_path: Path) -> None:
+    write_files(deploying(plain(), SERVICE), tmp_path / "out")
+    readme = (tmp_path / "out/README.md").read_text()
+    assert "    install -D -m 755 FOLDER/hugewise-exec /usr/local/bin/hugewise-exec\n" in readme
+    pool = replace(OFF, target=PageTarget("hugetlb", 2 << 20), environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"})
+    where = Destination(policy="hugetlb-2m", words=("/usr/bin/demo",), environment=pool.environment)
+    for launched in (pool, replace(pool, thp_disable="none")):
+        told = [file for file in for_program(launched, where, 4 << 20) if file.kind in ("launcher", "unit", "compose")]
+        assert len(told) == 3
+        assert all("a pool that is filled before it starts" in "; ".join(file.needs) for file in told)
+
+
 def test_settings_that_differ_have_a_folder_each_and_equal_ones_share_it(tmp_path: Path) -> None:
     first = deploying(plain(), SERVICE)
     again = replace(first.cells[0], cell="again")

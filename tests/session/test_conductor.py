@@ -451,6 +451,12 @@ def test_an_arm_that_cannot_be_started_costs_the_others_nothing(stage: Stage) ->
     assert states == {"base": "accepted", "mthp-64k": "accepted", "thp": "rejected"}
 
 
+def test_what_holds_for_several_arms_is_said_once(stage: Stage) -> None:
+    stage.script = lambda trial, number: "rejected"
+    with pytest.raises(HugewiseError, match="do not count; the last: .* and .* could not be started: no room$"):
+        stage.conduct([cell("one", "thp")], {})
+
+
 def test_a_try_that_failed_is_kept_also_when_the_next_one_counts(stage: Stage) -> None:
     stage.script = rejecting(1, "thp", 1)
     stage.conduct([cell("one", "thp")], {})

@@ -112,6 +112,14 @@ def test_an_arm_is_deployed_where_it_ran(monkeypatch: pytest.MonkeyPatch) -> Non
     assert there.commands()[:3] == ("# in the guest:", "echo never > /k", "# on its host, before it starts:")
 
 
+def test_a_program_of_the_folder_that_a_run_was_called_in_is_deployed_by_its_path() -> None:
+    off = msgspec.structs.replace(an := arm(None), treatment=msgspec.structs.replace(an.treatment, thp_disable="all"))
+    for name, path in (("./prog", str(Path.cwd() / "prog")), ("prog", "prog"), ("/bin/prog", "/bin/prog")):
+        cell = cell_of(workloads()["command"], off, values={"argv": (name, "./data")})
+        script = guest_session.deployment(cell, off, 0, None, FakeHost()).files[0].content
+        assert f'-- {path} ./data "$@"' in script, "arguments stay as they are"
+
+
 def test_what_is_deployed_is_checked_by_the_name_of_a_registered_policy() -> None:
     """`hugewise verify --policy` knows no name that an arm has in its study alone."""
     own = msgspec.structs.replace(

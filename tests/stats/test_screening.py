@@ -61,7 +61,7 @@ def test_of_those_that_are_alike_the_first_in_the_study_goes_on() -> None:
     made = screening()
     fed(made, drawn({"base": 0.0, "a": -0.201, "b": -0.2, "c": -0.204}, 2, 200))
     assert made.chosen().arm == "a"
-    assert made.chosen().reason.startswith("no other is better by more than 0.02")
+    assert made.chosen().reason.startswith("no other is better by more than 2%")
 
 
 def test_the_margin_is_a_share_of_what_the_baseline_takes() -> None:
@@ -69,7 +69,7 @@ def test_the_margin_is_a_share_of_what_the_baseline_takes() -> None:
     made = screening()
     taken = fed(made, drawn({"base": 0.0, "a": math.log(0.151), "b": math.log(0.15), "c": 0.0}, 2, 200, sd=0.05))
     assert made.ended
-    assert made.chosen() == ("a", False, "no other is better by more than 0.02")
+    assert made.chosen() == ("a", False, "no other is better by more than 2%")
     assert taken < 60
 
 
@@ -88,7 +88,7 @@ def test_the_direction_of_the_metric_decides() -> None:
     assert found.verdict == "none"
     assert known(found.low) < math.exp(0.2) < known(found.high)
     assert found.ratio == pytest.approx(math.exp(0.2), rel=0.03)
-    assert found.reason == "a screening claims nothing; chosen: no other is better by more than 0.02"
+    assert found.reason == "a screening claims nothing; chosen: no other is better by more than 2%"
 
 
 def test_whose_pages_are_not_delivered_has_no_part_in_it() -> None:

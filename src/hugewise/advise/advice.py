@@ -26,7 +26,7 @@ from hugewise.model.answer import GROWTH, POOL_GROWTH
 from hugewise.model.design import ESTIMANDS, Kind
 from hugewise.model.metric import Metric
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Verdict
-from hugewise.quantity import format_duration, format_size
+from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.sentences import arm_of
 
@@ -130,6 +130,8 @@ class Advice(msgspec.Struct, kw_only=True):
     pilot_folder: str = ""
     pilot: ProgramAsIs | None = None
     remarks: tuple[str, ...] = ()
+    more_time: str = ""
+    """What to give, where the time has hardly room for a verdict; the first remark says so. Empty where it has."""
     tried: tuple[SettingCandidate, ...] = ()
     left_out: tuple[LeftOutCandidate, ...] = ()
     screening_folder: str = ""
@@ -252,7 +254,8 @@ def answer(found: Advice) -> str:
         case "worse":
             return f"Leave it as it is: {best} is worse ({effect}, {sure})."
         case _:
-            return f"Undecided: `{chosen.name}` {effect}, {sure}. More time may decide it: --time."
+            more = f": give --time {found.more_time} or more" if found.more_time else " may decide it: --time"
+            return f"Undecided: `{chosen.name}` {effect}, {sure}. More time{more}."
 
 
 def _unconfirmed(found: Advice) -> str:
@@ -320,14 +323,16 @@ def details(found: Advice) -> Iterator[str]:
         seen = found.pilot.huge
         huge = "its pages were not seen" if seen is None else f"{100 * seen:.0f}% of it in huge pages"
         spread = "" if found.pilot.sd is None else f", pairs of the same differ by {100 * found.pilot.sd:.2g}% (sd)"
-        memory = format_size(found.pilot.memory) if found.pilot.memory else "unknown"
+        memory = f"at most {sentences.mib(found.pilot.memory)} of memory" if found.pilot.memory else "memory unknown"
         yield (
-            f"As it is: {format_duration(found.pilot.wall_s)} a run ({found.pilot.runs} runs{spread}), at most"
-            f" {sentences.mib(found.pilot.memory) if found.pilot.memory else memory} of memory, {huge}."
+            f"As it is: {format_duration(found.pilot.wall_s)} a run ({found.pilot.runs} runs{spread}), {memory},"
+            f" {huge}."
         )
     if found.curve is not None:
         yield from curves.lines(found.curve, shlex.join(layouts.command_of(found.question)))
-    yield from (f"Note: {one}." for one in found.remarks)
+    decided = found.confirmed is not None and found.confirmed.verdict not in ("undecided", "none")
+    # That the time may not be enough is of no use when it was.
+    yield from (f"Note: {one}." for one in found.remarks[1 if decided and found.more_time else 0 :])
     for one in found.tried:
         yield f"Tried: {one.name} ({one.reach}): {one.reason}{_fate(found, one.name)}."
     for left in found.left_out:

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
 
 from hugewise import reading, workloads
 from hugewise.advise import advice as words
@@ -20,11 +17,11 @@ from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import FORMAT, Advice, Screen
 from hugewise.advise.aims import aimed
+from hugewise.advise.asking import Asking, InterruptedPhaseError, ended
 from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate, candidates
 from hugewise.advise.program import allocator_of, program_of
 from hugewise.advise.question import AS_IS, Question
 from hugewise.advise.record import RECORD, AdviceFolder
-from hugewise.analysis.analysis import analyze
 from hugewise.errors import HugewiseError, UserError
 from hugewise.files import own, storing
 from hugewise.host.local_host import LocalHost
@@ -34,93 +31,15 @@ from hugewise.model.results import Results
 from hugewise.plan.cells import resolve
 from hugewise.plan.plan import EVERY
 from hugewise.policies import _thp
-from hugewise.session import progress, session
+from hugewise.session import progress
 from hugewise.session.feasibility import make_plan
 from hugewise.stats.family import methods_for
 from hugewise.stats.screening import Screened
 from hugewise.store.folder import RunFolder
-from hugewise.study.study import Study
 
 __all__ = ["advise", "resume"]
 
 _SCREENED = 1 / 3  # of the time, at most
-
-
-@dataclass
-class _Asking:
-    """An advice under way."""
-
-    advice: Advice
-    record: AdviceFolder
-    results: Path
-    listener: progress.Listener
-    anyway: bool
-    began: float
-
-    @property
-    def folder(self) -> Path:
-        """Of its record, as people call it."""
-        return self.record.path
-
-    @property
-    def left(self) -> float:
-        """Seconds of the time that was given."""
-        return self.advice.question.seconds - self.spent
-
-    @property
-    def spent(self) -> float:
-        return self.advice.seconds + time.monotonic() - self.began
-
-    def say(self, text: str) -> None:
-        self.listener(progress.Message(text))
-
-    def keep(self) -> None:
-        """Have on disk what is known; the folder is made when the first run has begun."""
-        self.advice.seconds, self.began = self.spent, time.monotonic()
-        self.put(RECORD, msgspec.json.format(msgspec.json.encode(self.advice), indent=1))
-
-    def put(self, name: str, data: bytes) -> None:
-        """Have a file beside the record."""
-        self.record.put(name, data)
-
-    def run(self, study: Study, phase: str) -> RunFolder:
-        """A phase's run: a new one, or the one that was begun, which somebody may have gone on with to its end."""
-        name = f"{phase}_folder"
-        begun = getattr(self.advice, name)
-        if begun:
-            return self._taken_up(study, Path(begun))
-
-        def listener(event: progress.Event) -> None:
-            if isinstance(event, progress.Started):  # known as soon as it is there: whoever is killed can go on with it
-                setattr(self.advice, name, str(Path(event.folder).absolute()))
-                self.keep()
-            self.listener(event)
-
-        return session.run(study, self.results, listener=listener, anyway=self.anyway)
-
-    def _taken_up(self, study: Study, path: Path) -> RunFolder:
-        own(path, f"the run {path}")
-        folder = RunFolder(path)
-        run = folder.read()
-        if _asks(run.study) != _asks(study):
-            raise UserError(f"{path} is no run of this advice", hint="ask for a new advice")
-        if run.closed is not None:
-            return folder
-        return session.resume(path, listener=self.listener, anyway=self.anyway)
-
-
-def _asks(study: Study) -> tuple[object, ...]:
-    """What a phase's run must have in common with its study; its time is what was left when it began."""
-    asked = [(use.name, use.parameters) for use in study.workload]
-    return (
-        study.name,
-        study.policies,
-        msgspec.json.encode(asked, order="deterministic"),
-    )  # read again, a tuple is a list
-
-
-class _InterruptedError(Exception):
-    """A phase was interrupted: what it has measured stays."""
 
 
 def advise(
@@ -142,7 +61,7 @@ def advise(
     with storing(f"the advice {record.path}"):
         own(results, f"results = {str(results)!r}")
     begun = Advice(question=asked, cwd=str(Path.cwd()))
-    return _conducted(_Asking(begun, record, results, listener, anyway, time.monotonic()))
+    return _conducted(Asking(begun, record, results, listener, anyway, time.monotonic()))
 
 
 def resume(
@@ -175,17 +94,17 @@ def resume(
     questions.check(found.question)
     aimed(found.question)
     results = results or folder.parent.parent
-    return _conducted(_Asking(found, record, results, listener, anyway, time.monotonic()))
+    return _conducted(Asking(found, record, results, listener, anyway, time.monotonic()))
 
 
-def _conducted(asking: _Asking) -> tuple[Advice, Path]:
+def _conducted(asking: Asking) -> tuple[Advice, Path]:
     advice = asking.advice
     try:
         for phase in (_pilot, _curve) if advice.question.curve else (_pilot, _screen, _confirm, _apart, _look_around):
             phase(asking)
             asking.keep()
         advice.arrived = "finished"
-    except (_InterruptedError, KeyboardInterrupt):  # in a run, which tells it, or between two
+    except (InterruptedPhaseError, KeyboardInterrupt):  # in a run, which tells it, or between two
         if not advice.pilot_folder:
             raise  # nothing was begun
         asking.say(f"interrupted; to go on: hugewise advise --resume {asking.folder}")
@@ -196,15 +115,7 @@ def _conducted(asking: _Asking) -> tuple[Advice, Path]:
     return advice, asking.folder
 
 
-def _ended(folder: RunFolder) -> Results:
-    """What a phase's run found. Raises _InterruptedError where it has not ended."""
-    found = analyze(folder.path)
-    if found.state == "interrupted":
-        raise _InterruptedError
-    return found
-
-
-def _pilot(asking: _Asking) -> None:
+def _pilot(asking: Asking) -> None:
     """The program as it is, and what can be tried on it."""
     advice = asking.advice
     if advice.pilot is not None:
@@ -217,10 +128,9 @@ def _pilot(asking: _Asking) -> None:
         folder = asking.run(questions.pilot(asked), "pilot")
     except HugewiseError:
         if asked.of_service and advice.pilot_folder:
-            path = Path(advice.pilot_folder)
-            pilots.never_up(RunFolder(path).read().blocks, path, asked.seconds)
+            pilots.must_have_begun(RunFolder(Path(advice.pilot_folder)).read().blocks)
         raise
-    _ended(folder)
+    ended(folder)
     run = folder.read()
     metric = run.opened.cells[0].metric.name
     found = pilots.judged(run.blocks, folder.path, asked.seconds, metric, service=asked.of_service)
@@ -233,7 +143,9 @@ def _pilot(asking: _Asking) -> None:
     advice.tried, advice.left_out = tuple(tried), tuple(left)
     for_it = asking.left * (1 - _SCREENED if len(tried) > 1 else 1)  # what a screening leaves of the time
     loaded = asked.of_service and metric == "wall_s"
-    advice.remarks = tuple(pilots.remarks(found, for_it, 1 - asked.confidence, loaded=loaded))
+    alpha, spent = 1 - asked.confidence, asking.spent
+    advice.more_time = pilots.needed(found, for_it, alpha, spent)
+    advice.remarks = tuple(pilots.remarks(found, for_it, alpha, loaded=loaded, spent=spent))
     for remark in advice.remarks:
         asking.say(remark)
     asking.say(f"candidates: {', '.join(each.name for each in tried) or 'none'}")
@@ -286,7 +198,7 @@ def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
     )
 
 
-def _screen(asking: _Asking) -> None:
+def _screen(asking: Asking) -> None:
     """Which of several candidates goes on."""
     advice = asking.advice
     if advice.chosen or advice.screen is not None or not advice.tried:
@@ -298,7 +210,7 @@ def _screen(asking: _Asking) -> None:
     study = questions.screening(advice.question, advice.tried, _pool(advice), asking.left * _SCREENED)
     asking.say(f"screening: {len(advice.tried)} candidates, at most {asking.left * _SCREENED:.0f} s")
     folder = asking.run(study, "screening")
-    found = _ended(folder)
+    found = ended(folder)
     if advice.question.priority == "memory":
         advice.screen = choosing.for_memory(folder, found)
         advice.chosen = "" if advice.screen.chosen == AS_IS else advice.screen.chosen
@@ -343,7 +255,7 @@ def _going_on(screen: Screen, tried: tuple[SettingCandidate, ...]) -> str:
     return (max if screen.better == "higher" else min)(known, key=lambda name: known[name])
 
 
-def _confirm(asking: _Asking) -> None:
+def _confirm(asking: Asking) -> None:
     """The verdict, on blocks that had no part in the choice."""
     advice = asking.advice
     if not advice.chosen or advice.confirmed is not None:
@@ -361,7 +273,7 @@ def _confirm(asking: _Asking) -> None:
     declared = advice.pilot.declared(left)
     study = questions.confirmation(advice.question, chosen, _pool(advice), left, declared, beside=second)
     folder = asking.run(study, "confirmation")
-    found = _ended(folder)
+    found = ended(folder)
     (cell,) = found.cells
     comparison = next((one for one in cell.comparisons if one.arm == chosen.name), None)
     if comparison is None:
@@ -372,7 +284,7 @@ def _confirm(asking: _Asking) -> None:
     advice.confirmed = words.confirmed(str(folder.path), cell, comparison, seen, planned.kind or "sequential")
 
 
-def _look_around(asking: _Asking) -> None:
+def _look_around(asking: Asking) -> None:
     """What the recommended setting does to the other programs that run now; nothing is timed any more."""
     advice = asking.advice
     last = advice.confirmed
@@ -384,15 +296,15 @@ def _look_around(asking: _Asking) -> None:
         advice.neighbours = neighbours(size)
 
 
-def _apart(asking: _Asking) -> None:
+def _apart(asking: Asking) -> None:
     """What of a layout's gain is the library's own."""
-    layout_phases.apart(asking, _mode(LocalHost()), _pool(asking.advice), _ended)
+    layout_phases.apart(asking, _mode(LocalHost()), _pool(asking.advice))
 
 
-def _curve(asking: _Asking) -> None:
+def _curve(asking: Asking) -> None:
     """The gain against the memory that is on huge pages."""
     assert asking.advice.pilot is not None  # it came first
-    layout_phases.curve(asking, _found(asking.advice.pilot, asking.advice.question), _ended)
+    layout_phases.curve(asking, _found(asking.advice.pilot, asking.advice.question))
 
 
 def _mode(host: LocalHost) -> str:

@@ -111,11 +111,17 @@ def _advised(found: ProgramHere) -> Mapping[str, Any] | str:
     if (why := _needs_thp(found)) or (why := _untuned(found)):
         return why
     if found.mode != "madvise" or found.top != "madvise":
-        other = found.mode if found.mode != "madvise" else found.top
-        return f"malloc asks for them only where the machine is set to madvise, and here it is set to {other}"
+        here = _set(found) if found.mode != "madvise" else f"`enabled` is set to {found.top}"
+        return f"malloc asks for them only where the machine is set to madvise, and here {here}"
     if found.huge is not None and found.huge > _MOST:
         return "nearly all of its memory is in huge pages already"
     return {"name": "advised", "from": "thp", "mechanism": "process"}
+
+
+def _set(found: ProgramHere) -> str:
+    """Which setting decides: that of the size hides what `enabled` says."""
+    which = "`enabled`" if found.mode == found.top else f"the size {format_size(found.pmd or 0)} (its own `enabled`)"
+    return f"{which} is set to {found.mode}"
 
 
 def _untuned(found: ProgramHere) -> str | None:
@@ -150,7 +156,7 @@ def _layout_thp(found: ProgramHere) -> Mapping[str, Any] | str:
     if (why := _needs_thp(found)) or (why := laid_out(found)):
         return why
     if found.mode == "never":
-        return "transparent huge pages are set to never here"
+        return f"here {_set(found)}"
     if found.huge is not None and found.huge > _MOST:
         return "nearly all of its memory is in huge pages already"
     if not isinstance(_advised(found), str) and found.allocator not in _CUT and not found.threads:
@@ -229,7 +235,7 @@ RULES: Sequence[CandidateRule] = (
         "a library lays its heap out in one piece, on transparent huge pages from the first touch",
         _layout_thp,
     ),
-    CandidateRule("pool", "pool", "malloc takes huge pages that were reserved for it, from the begin", _pool),
+    CandidateRule("pool", "pool", "malloc takes huge pages that were reserved for it, from the start", _pool),
     CandidateRule("heap-2m", "pool", "a library lays its heap out on huge pages that were reserved for it", _layout_2m),
     CandidateRule(
         "heap-1g",

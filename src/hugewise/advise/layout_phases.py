@@ -3,59 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from hugewise.advise import curve as curves
 from hugewise.advise import layouts
 from hugewise.advise import question as questions
-from hugewise.advise.advice import Advice
+from hugewise.advise.asking import Asking, ended
 from hugewise.advise.candidates import ProgramHere
 from hugewise.advise.curve import CurveOfGain
 from hugewise.advise.question import AS_IS
 from hugewise.errors import UserError
-from hugewise.model.results import Results
 from hugewise.quantity import format_size
 from hugewise.report import images
 from hugewise.report.figures.backed import backed
-from hugewise.store.folder import RunFolder
-from hugewise.study.study import Study
 
-__all__ = ["Asking", "Ended", "apart", "curve", "figure"]
+__all__ = ["apart", "curve", "figure"]
 
 POOL_ROOM = 1.1
 """Of the memory that was seen: the heap grows in steps."""
 
 _PAGE = 2 << 20
 
-Ended = Callable[[RunFolder], Results]
-"""What a run found; raises where it was interrupted."""
 
-
-class Asking(Protocol):
-    """An advice under way."""
-
-    advice: Advice
-
-    @property
-    def left(self) -> float:
-        """Seconds of the time that was given."""
-        ...
-
-    def say(self, text: str) -> None:
-        """Tell whoever waits."""
-        ...
-
-    def run(self, study: Study, phase: str) -> RunFolder:
-        """A phase's run: a new one, or the one that was begun."""
-        ...
-
-    def put(self, name: str, data: bytes) -> None:
-        """Have a file beside the advice's record."""
-        ...
-
-
-def apart(asking: Asking, mode: str, pool: int, ended: Ended) -> None:
+def apart(asking: Asking, mode: str, pool: int) -> None:
     """What of a layout's gain is the library's own, in blocks of their own, where there is time for it.
 
     `mode` of transparent huge pages here; `pool`: bytes of the heap, where the candidates have a pool.
@@ -80,7 +51,7 @@ def apart(asking: Asking, mode: str, pool: int, ended: Ended) -> None:
     advice.apart = layouts.told_apart(str(folder.path), cell, chosen.name)
 
 
-def curve(asking: Asking, here: ProgramHere, ended: Ended) -> None:
+def curve(asking: Asking, here: ProgramHere) -> None:
     """The gain at each share of the heap on huge pages, and the knee. Raises UserError where there can be none."""
     advice = asking.advice
     if advice.curve is not None:

@@ -17,11 +17,13 @@ from hugewise.errors import UserError
 from hugewise.model.trial import Attempt, Block
 from hugewise.quantity import format_duration
 from hugewise.stats import power
+from hugewise.visible import printable
 
-__all__ = ["LARGEST_BASE", "ProgramAsIs", "judged", "never_up", "remarks"]
+__all__ = ["LARGEST_BASE", "ProgramAsIs", "judged", "must_have_begun", "needed", "remarks"]
 
 _SHORT_S = 0.02  # of which starting a process is a large part
 _MOST_SAID = 4 << 20  # bytes of an output that are compared
+_LAST_SAID = 200  # characters of the last line of a program that failed
 _POWER = 0.8
 _FEW, _MANY = 24, 1000  # pairs that are declared
 _ROOM = 1.5  # how much more time than the fewest pairs need
@@ -107,7 +109,7 @@ def judged(
     attempts = [one for block in blocks for one in block.attempts]
     ended = [one for one in attempts if one.state == "accepted" and one.wall_s is not None]
     if bad := next((one for one in attempts if one.state == "failed"), None):
-        raise _failed(bad, seconds, "load" if service else "command")
+        raise _failed(bad, seconds, "load" if service else "command", _last_words(folder, bad))
     if not ended:
         why = next((one.reason for one in attempts if one.reason), "no run of it counted")
         if service:
@@ -135,32 +137,53 @@ def judged(
     )
 
 
+def must_have_begun(blocks: Sequence[Block]) -> None:
+    """Raise UserError where there are attempts of a service, and not one of them began: what is wrong is the call."""
+    attempts = [one for block in blocks for one in block.attempts]
+    why = next((one.reason for one in attempts if one.reason), None)
+    if why is not None and not any(one.state in ("accepted", "failed") for one in attempts):
+        raise UserError(f"the service could not be started: {why}", hint=_SERVICE_HINT)
+
+
 def _most(ended: Sequence[Attempt], name: str) -> int | None:
     """The most that a run began of what is called so; None where that is not known of each."""
     counts = [one.begun.get(name) for one in ended]
     return None if None in counts else max(count for count in counts if count is not None)
 
 
-def never_up(blocks: Sequence[Block], folder: Path, seconds: float) -> None:
-    """Of a service whose pilot ended as blocks that do not count. Raises UserError where its own attempts say why."""
-    if any(one.reason for block in blocks for one in block.attempts):
-        judged(blocks, folder, seconds, service=True)
-
-
 def _value(one: Attempt, metric: str) -> float | None:
     return one.wall_s if metric == "wall_s" else one.metrics.get(metric)
 
 
-def _failed(bad: Attempt, seconds: float, what: str) -> UserError:
+def _failed(bad: Attempt, seconds: float, what: str, said: str) -> UserError:
     reason = bad.reason or "it failed"
     if reason.startswith("timed out"):
         hint = f"give more time than {format_duration(seconds)} (--time), or a shorter input: some 25 runs are needed"
+        hint += "" if what == "load" else "; of a server, which does not end by itself: --server and --load"
         return UserError(f"the {what} does not end in time: {reason}", hint=hint)
     if what == "load":
         return UserError(f"the service fails under its load: {reason}", hint=_LOAD_HINT)
     hint = "it must end with status 0 by itself, without a terminal; give files by whole paths, and write to none twice"
     hint += " (clear what a run left: --prepare 'rm -f ...')"
-    return UserError(f"the command fails: {reason}", hint=hint)
+    return UserError(f"the command fails: {reason}{said}", hint=hint)
+
+
+def _attempt_folder(folder: Path, one: Attempt) -> Path:
+    """Where what an attempt's programs said lies."""
+    return folder / "attempts" / f"b{one.block:05d}-{one.order}-{one.arm}-{one.number}"
+
+
+def _last_words(folder: Path, bad: Attempt) -> str:
+    """The last line that a program said before it failed, of stderr first; empty where it said nothing."""
+    for name in ("stderr", "stdout"):
+        try:
+            told = reading.content(_attempt_folder(folder, bad) / name, 4 * _LAST_SAID, part="tail")
+        except (reading.AbsentError, reading.UnreadableError):
+            continue
+        if lines := told.decode("utf-8", "replace").strip().splitlines():
+            last = printable(lines[-1].strip())[-_LAST_SAID:]
+            return "" if last in (bad.reason or "") else f"; it said: {last}"
+    return ""
 
 
 def _same(folder: Path, ended: Sequence[Attempt]) -> bool | None:
@@ -170,7 +193,7 @@ def _same(folder: Path, ended: Sequence[Attempt]) -> bool | None:
 
 def _outputs(folder: Path, ended: Sequence[Attempt]) -> Iterator[str | None]:
     for one in ended:
-        place = folder / "attempts" / f"b{one.block:05d}-{one.order}-{one.arm}-{one.number}" / "stdout"
+        place = _attempt_folder(folder, one) / "stdout"
         try:
             yield hashlib.sha256(reading.content(place, _MOST_SAID, part="head")).hexdigest()
         except reading.AbsentError:
@@ -179,21 +202,34 @@ def _outputs(folder: Path, ended: Sequence[Attempt]) -> Iterator[str | None]:
             yield None
 
 
-def remarks(found: ProgramAsIs, seconds: float, alpha: float, *, loaded: bool = False) -> Iterator[str]:
+def needed(found: ProgramAsIs, seconds: float, alpha: float, spent: float) -> str:
+    """The time to give in all, as an option has it, where `seconds` of confirmation have no room for as many pairs as
+    any verdict needs; empty where they have. `spent`: seconds that the pilot took.
+    """
+    least = power.least_pairs(alpha, found.declared(seconds))
+    if least is not None and found.pairs_in(seconds) >= least:
+        return ""
+    fewest = least or power.least_pairs(alpha, _MANY) or 0
+    whole = math.ceil(spent + fewest * _ROOM * found.block_s)
+    return f"{whole}s" if whole < 120 else f"{math.ceil(whole / 60)}m"
+
+
+def remarks(
+    found: ProgramAsIs, seconds: float, alpha: float, *, loaded: bool = False, spent: float = 0.0
+) -> Iterator[str]:
     """What can be said at once: what `seconds` of confirmation can show, and what stands in the way. `loaded`: it is
-    the time of a load that is judged.
+    the time of a load that is judged; `spent`: seconds that the pilot took.
     """
     pairs, declared = found.pairs_in(seconds), found.declared(seconds)
     least = power.least_pairs(alpha, declared)
-    if least is None or pairs < least:
-        needed = least or power.least_pairs(alpha, _MANY) or 0
-        wanted = format_duration(math.ceil(needed * _ROOM * found.block_s))
+    if wanted := needed(found, seconds, alpha, spent):
+        fewest = least or power.least_pairs(alpha, _MANY) or 0
         yield (
-            f"{format_duration(seconds)} are enough for {pairs} pairs of runs, and no verdict is possible before"
-            f" {needed}: give {wanted} or more (--time), or a shorter input"
+            f"{format_duration(seconds)} of confirmation have room for about {pairs} pairs of runs, and a verdict needs"
+            f" {fewest} at least: it may stay undecided; give --time {wanted} or more, or a shorter input"
         )
     elif (shown := found.shown_in(seconds, alpha)) is not None:
-        change = f"a change of {100 * shown:.2g}% is seen 4 times in 5"
+        change = f"a change of {100 * shown:.2g}% or more would be found 4 times in 5"
         yield f"{change} in {format_duration(seconds)} ({pairs} pairs of runs)"
     if found.wall_s < _SHORT_S:
         yield (

@@ -14,6 +14,7 @@ from hugewise.visible import printable
 __all__ = ["beside", "grown", "mib", "nothing_smaller", "objective", "of_memory", "price", "table"]
 
 _UNCHANGED = 0.005  # of a footprint
+_FEW = 10 << 20  # bytes: of less whole MiB say too little
 _KNOWN: dict[KnownFrom, str] = {
     "confirmed": "confirmation at {}",
     "beside": "beside it, {} by itself",
@@ -22,8 +23,8 @@ _KNOWN: dict[KnownFrom, str] = {
 
 
 def mib(size: int) -> str:
-    """Bytes in MiB."""
-    return f"{size / (1 << 20):,.0f} MiB"
+    """Bytes in MiB; of little memory as `numbers.size` has it."""
+    return numbers.size(size) if 0 < size < _FEW else f"{size / (1 << 20):,.0f} MiB"
 
 
 def objective(priority: Priority, metric: str, margin: float, growth: float, pool: float) -> str:

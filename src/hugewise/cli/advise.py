@@ -47,7 +47,7 @@ class _Dashed(click.Command):
         return left
 
 
-@click.command(cls=_Dashed)
+@click.command(cls=_Dashed, short_help="What to set for a program or a server, and how sure.")
 @options.STUDY_OR_WORD
 @click.argument(
     "command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]", shell_complete=completion.command
@@ -241,7 +241,7 @@ def _of_study(
 
     begun = None
     if study is not None:
-        _must_be_study(study)
+        asking.must_be_study(study, "hugewise advise --")
         part = asking.part_of(Path(study), {"scale": asked["scale"], "only": asked["only"], "arms": None})
         seconds = _seconds(asked)
         begun = of_study.begun(part, seconds=seconds, **_how(asked))
@@ -268,16 +268,6 @@ def _of_study(
         files.of(advised)
     if found.arrived != "finished":
         sys.exit(130)
-
-
-def _must_be_study(name: str) -> None:
-    """Raise UserError where a program was named in the place of a study."""
-    from hugewise.machine import programs  # noqa: PLC0415
-    from hugewise.study import shipped  # noqa: PLC0415
-
-    known = name.endswith(".toml") or shipped.named(Path(name)) is not None
-    if not known and programs.which(name) is not None:
-        raise UserError(f"{name}: a program, and no study", hint=f"hugewise advise -- {name}")
 
 
 def _of_run(folder: Path, files: _Files | None, *, as_json: bool) -> None:
@@ -365,5 +355,6 @@ def _question(command: Sequence[str], asked: dict[str, Any]) -> Any:
     if asked["server"]:
         return Question(workload=service.table(asked, seconds), seconds=seconds, **_how(asked))
     prepare = asking.words("prepare", asked["prepare"])
+    asking.must_be_there(command, "hugewise advise --")
     table = of_command(command, metric=asked["metric"], values=asked["values"], prepare=prepare)
     return Question(workload=table, seconds=seconds, curve=asked["curve"], **_how(asked))

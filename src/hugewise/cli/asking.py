@@ -9,7 +9,7 @@ from typing import Any
 
 from hugewise.errors import UserError
 
-__all__ = ["check_scale", "names", "part_of", "seed", "study_of", "words"]
+__all__ = ["check_scale", "must_be_study", "must_be_there", "names", "part_of", "seed", "study_of", "words"]
 
 _OF_WORKLOAD = ("metric", "proof", "pool", "prepare", "share", "timeout")
 _OF_STUDY = ("baseline", "method", "margin", "confidence")
@@ -30,11 +30,13 @@ def study_of(study: str | None, command: Sequence[str], policy: str | None, opti
                 "name one study, or policies and a command",
                 hint="hugewise run demo   or   hugewise run --policy base,thp -- COMMAND",
             )
+        must_be_study(study, "hugewise run --policy base,thp --")
         return studies.with_budget(part_of(Path(study), options), options["blocks"], options["time_"])
     part_of(None, options)
     argv = ([study] if study is not None else []) + list(command)
     if not argv:
         raise UserError("no command to measure", hint="hugewise run --policy base,thp -- COMMAND")
+    must_be_there(argv, f"hugewise run --policy {policy} --")
     given = {name: options[name] for name in ("values", "blocks", *_OF_WORKLOAD, *_OF_STUDY)}
     given["prepare"] = words("prepare", given["prepare"])
     return studies.command_study([name.strip() for name in policy.split(",")], argv, time=options["time_"], **given)
@@ -54,6 +56,34 @@ def words(name: str, text: str | None) -> list[str]:
     if not found or not found[0]:
         raise UserError(f"--{name} {text!r}: it names no program", hint=hint)
     return found
+
+
+def must_be_study(name: str, verb: str) -> None:
+    """Raise UserError where a program was named in the place of a study. `verb`: what stands before a command."""
+    from hugewise.machine import programs  # noqa: PLC0415
+    from hugewise.study import shipped  # noqa: PLC0415
+
+    if name.endswith(".toml") or shipped.named(Path(name)) is not None:
+        return
+    for program in (name, f"./{name}"):  # that of this folder by its path, as PATH does not lead to it
+        if programs.which(program) is not None:
+            raise UserError(f"{name}: a program, and no study", hint=f"{verb} {shlex.quote(program)}")
+
+
+def must_be_there(argv: Sequence[str], verb: str) -> None:
+    """Raise UserError where a command begins with no program. `verb`: what stands before it."""
+    from hugewise.machine import programs  # noqa: PLC0415
+
+    name = argv[0]
+    if not name.strip() or programs.which(name) is not None:  # of no name the study says what is wrong
+        return
+    first = name.split()[:1]
+    if len(name.split()) > 1 and programs.which(first[0]) is not None:
+        raise UserError(f"{name!r}: no such program", hint=f"without quotes, each word by itself: {verb} {name}")
+    if "/" not in name and programs.which(f"./{name}") is not None:
+        raise UserError(f"{name}: no such program on PATH", hint=f"it is in this folder: {verb} ./{name}")
+    where = "no such program, or it is not executable" if "/" in name else "no such program on PATH"
+    raise UserError(f"{name}: {where}", hint="name it by its whole path, or install it; no shell is involved")
 
 
 def part_of(study: Path | None, options: dict[str, Any]) -> Any:

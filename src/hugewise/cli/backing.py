@@ -22,7 +22,7 @@ _MOST_PROCESSES = 10
 _SOURCES = {"kpageflags": "the kernel's page flags", "smaps": "smaps"}
 
 
-@click.command("verify")
+@click.command("verify", short_help="Is a running program backed as was promised?")
 @click.argument("who", metavar="PID|UNIT")
 @click.option(
     "--policy", metavar="NAME", shell_complete=completion.policy_names, help="What was promised, such as thp."

@@ -46,7 +46,9 @@ cli.add_command(verify)
 cli.add_command(verify_statistics)
 
 
-@cli.command(context_settings={"ignore_unknown_options": False})
+@cli.command(
+    context_settings={"ignore_unknown_options": False}, short_help="Run STUDY, or compare policies on a command."
+)
 @options.STUDY_OR_WORD
 @options.COMMAND
 @options.POLICY
@@ -107,7 +109,7 @@ def resume(run_: Path, *, anyway: bool) -> None:
     _report(lambda listener: hugewise.resume(run_, listener=listener, anyway=anyway))
 
 
-@cli.command()
+@cli.command(short_help="Write the reports of RUN again, or files to deploy.")
 @options.RUN
 @click.option("--salvage", is_flag=True, help="Leave out what is damaged, and say so in the report.")
 @click.option("--expect", metavar="HASH", help="The last hash of its records, as it was noted: refuse another.")
@@ -147,7 +149,7 @@ def report(run_: Path, *, salvage: bool, expect: str | None, output: Path | None
     show(summary(results), paths["html"])
 
 
-@cli.command()
+@cli.command(short_help="What this machine offers and lacks, with the cure.")
 @options.STUDY
 @options.SCALE
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
@@ -164,7 +166,7 @@ def doctor(study: Path | None, scale: str | None, as_json: bool, as_unit: bool) 
     sys.exit(examination.main(study, scale, as_json=as_json))
 
 
-@cli.command()
+@cli.command(short_help="Page settings in force on this host, and the traps.")
 @options.UNITS
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--traps", "traps_only", is_flag=True, help="Print no settings, the traps alone.")
@@ -198,7 +200,7 @@ def audit(**asked: Any) -> None:
     )
 
 
-@cli.command()
+@cli.command(short_help="Pairs and hours that STUDY needs.")
 @options.STUDY
 @options.SCALE
 @click.option("--from", "runs", multiple=True, type=click.Path(path_type=Path), help="A run of STUDY; may be repeated.")
@@ -220,7 +222,7 @@ def plan(**asked: Any) -> None:
     planning.main(planning.PlanOptions(**asked))
 
 
-@cli.command()
+@cli.command(short_help="Test this host: is the same called different?")
 @options.STUDY
 @click.option("--pairs", type=int, default=60, show_default=True, help="Pairs of each stream.")
 @click.option(
@@ -267,7 +269,7 @@ def list_(what: str) -> None:
     show_list(what)
 
 
-@cli.command("completion")
+@cli.command("completion", short_help="Print what a shell reads to complete by TAB.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion_(shell: str) -> None:
     """Print what a SHELL reads to complete hugewise: eval "$(hugewise completion bash)"."""
@@ -283,7 +285,7 @@ def restore() -> None:
         say(line)
 
 
-@cli.command()
+@cli.command(short_help="Verdicts and figures of measurements made elsewhere.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--arm", "arms", multiple=True, metavar="NAME", help="Name of each file's arm, in their order.")
 @click.option("--baseline", metavar="ARM", help="The arm to compare with (default: the first).")
@@ -317,7 +319,7 @@ def analyze(files: Sequence[Path], **options: Any) -> None:
     judging.run(files, options)
 
 
-@cli.command()
+@cli.command(short_help="Judge several runs of the same comparisons together.")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN RUN...")
 @click.option(
     "--confidence",

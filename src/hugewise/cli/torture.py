@@ -17,7 +17,7 @@ from hugewise.visible import say, say_json
 __all__ = ["torture"]
 
 
-@click.command()
+@click.command(short_help="Kill and starve runs here: is anything left behind?")
 @click.option("--kills", type=click.IntRange(0), default=200, show_default=True, help="Runs that are killed.")
 @click.option("--faults", type=click.IntRange(0), default=70, show_default=True, help="Runs that suffer otherwise.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of all that is drawn.")

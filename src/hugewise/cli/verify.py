@@ -14,7 +14,7 @@ from hugewise.visible import say_json
 __all__ = ["verify_statistics"]
 
 
-@click.command("verify-statistics")
+@click.command("verify-statistics", short_help="Simulate the promises that verdicts rest on.")
 @click.option("--check", "checks", multiple=True, metavar="NAME", help="Only this check (can be repeated).")
 @click.option("--power", is_flag=True, help="Only the power replay, as --check power.")
 @click.option("--seed", type=int, help="Seed of all random streams (default: 1).")

@@ -30,4 +30,7 @@ def with_evidence(file: DeployedFile, told: tuple[str, ...]) -> DeployedFile:
 
 def _line(text: str) -> str:
     """One line; a backslash at its end would go on with the next one in some formats."""
-    return printable(text)[:_LONGEST].rstrip("\\ ")
+    told = printable(text)
+    if len(told) > _LONGEST:  # by whole sentences, the first of which is the verdict
+        told = told[: told.rfind(". ", 0, _LONGEST) + 1] or told[:_LONGEST]
+    return told.rstrip("\\ ")

@@ -99,15 +99,23 @@ def of_unit(file: DeployedFile, name: str) -> DeployedFile:
     )
 
 
+def _of_pool(treatment: Treatment) -> tuple[str, ...]:
+    """A pool that is short is not told of by glibc: it takes base pages."""
+    return ("a pool that is filled before it starts: first one of the host's files below",) * (
+        treatment.target.kind == "hugetlb"
+    )
+
+
 def _needs(treatment: Treatment) -> tuple[str, ...]:
     if treatment.thp_disable == "none" and not treatment.layout:
-        return ()
+        return _of_pool(treatment)
     library = "the layout library beside it (docs/concepts/layouts.md)"
     kernel = "Linux 6.18 (PR_THP_DISABLE_EXCEPT_ADVISED)" if treatment.thp_disable == "except-advised" else "Linux 3.15"
     return (
         f"hugewise-exec as {LAUNCHER}",
         *([library] if treatment.layout else []),
         *([kernel] if treatment.thp_disable != "none" else []),
+        *_of_pool(treatment),
     )
 
 
@@ -136,7 +144,7 @@ def _launched(treatment: Treatment, where: Destination, launch: tuple[str, ...],
 def _unit(treatment: Treatment, where: Destination, launch: tuple[str, ...]) -> Iterator[DeployedFile]:
     """A drop-in, where systemd knows how, or where the words of the unit's command are known."""
     lines = [f"Environment={unit_environment(*each)}" for each in where.environment.items()]
-    needs: tuple[str, ...] = ("systemd",)
+    needs: tuple[str, ...] = ("systemd", *(() if launch else _of_pool(treatment)))
     label = "read by systemd-analyze"
     if launch:
         if (where.facts.systemd or 0) >= _MEMORY_THP and not treatment.layout:

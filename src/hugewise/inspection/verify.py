@@ -138,7 +138,8 @@ def _treatment(name: str, host: Host) -> Treatment:
     sizes = PageSizes.discover(host)
     known = discover(sizes)
     if name not in known:
-        raise UserError(f"--policy {name}: not a policy of this machine", hint=f"choose from: {', '.join(known)}")
+        told = f"choose from: {', '.join(known)}; for a setting of an advice, its files' README.md names the policy"
+        raise UserError(f"--policy {name}: not a policy of this machine", hint=told)
     return known[name].treatment(host, sizes, "system")
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "ADVISED_MALLOC",
     "SHMEM_TOP",
     "added",
+    "decides",
     "deploy",
     "folder",
     "follow_top",
@@ -104,6 +105,12 @@ def mode(host: Host, sizes: PageSizes, size: int, *, shared: bool = False) -> st
     name = "shmem_enabled" if shared else "enabled"
     own = _chosen(host, f"{folder(size)}/{name}", "inherit" if size == sizes.pmd else "never")
     return _chosen(host, f"{THP}/{name}", "never") if own == "inherit" else own
+
+
+def decides(host: Host, sizes: PageSizes, size: int) -> str:
+    """The knob that `mode` comes from: the size's own, unless it follows the top level or there is none."""
+    own = f"{folder(size)}/enabled"
+    return _TOP if _chosen(host, own, "inherit" if size == sizes.pmd else "never") == "inherit" else own
 
 
 def follow_top(treatment: Treatment, top: str, pmd: int) -> dict[str, str]:

@@ -15,7 +15,7 @@ import msgspec
 
 from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
-from hugewise.model.pages import THP, PageSizes, PageTarget
+from hugewise.model.pages import PageSizes, PageTarget
 from hugewise.model.policy import Mechanism, Policy, Treatment
 from hugewise.policies import _thp, hugetlb
 from hugewise.quantity import format_size
@@ -42,7 +42,8 @@ class LaidOut:
         if reason is not None or mechanism == "system" or not self._huge:
             return reason
         if _thp.mode(host, sizes, self._pmd) == "never":
-            return f"transparent huge pages are set to never: root can set {THP}/enabled to madvise"
+            knob = _thp.decides(host, sizes, self._pmd)
+            return f"transparent huge pages are set to never: root can set {knob} to madvise"
         return None
 
     def treatment(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> Treatment:

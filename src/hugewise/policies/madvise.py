@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
-from hugewise.model.pages import THP, PageSizes, PageTarget
+from hugewise.model.pages import PageSizes, PageTarget
 from hugewise.model.policy import Mechanism, Policy, Treatment
 from hugewise.policies import _thp
 from hugewise.quantity import format_size
@@ -28,7 +28,8 @@ class Madvise:
         reason = _thp.needs_thp(host, mechanism)
         if reason is not None or mechanism == "system" or (found := _thp.mode(host, sizes, self._pmd)) == "madvise":
             return reason
-        return f"transparent huge pages are set to {found}: root can set {THP}/enabled to madvise"
+        knob = _thp.decides(host, sizes, self._pmd)
+        return f"transparent huge pages are set to {found}: root can set {knob} to madvise"
 
     def treatment(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> Treatment:
         """The top level madvise, and only the PMD size follows it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
-from hugewise.model.pages import THP, PageSizes, PageTarget
+from hugewise.model.pages import PageSizes, PageTarget
 from hugewise.model.policy import Mechanism, Policy, Treatment
 from hugewise.policies import _thp
 from hugewise.quantity import format_size
@@ -38,7 +38,8 @@ class Thp:
         found = _thp.mode(host, sizes, self._pmd)
         if found == "never" or (self._advised and found != "madvise"):
             wanted = "madvise" if self._advised else "always or madvise"
-            return f"transparent huge pages are set to {found}: root can set {THP}/enabled to {wanted}"
+            knob = _thp.decides(host, sizes, self._pmd)
+            return f"transparent huge pages are set to {found}: root can set {knob} to {wanted}"
         return None
 
     def treatment(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> Treatment:

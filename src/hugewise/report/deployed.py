@@ -16,7 +16,7 @@ import msgspec
 
 from hugewise.beneath import Folder
 from hugewise.deployment.evidence import with_evidence
-from hugewise.deployment.program import of_unit
+from hugewise.deployment.program import LAUNCHER, of_unit
 from hugewise.deployment.quoting import plain, shell_words, unit_name
 from hugewise.errors import StorageError, UserError
 from hugewise.model.deployment import DeployedFile, Deployment
@@ -122,13 +122,16 @@ def write_files(
             *_quoted(evidence),
         ],
     )
-    if any(file.instead for one in whole for file in (one.deployment.files if one.deployment else ())):
+    if any(file.instead for one in whole for file in _files(one)):
         readme += ["", "Of the files marked *or* one is enough: they have the same effect as a file above them."]
+    if any(LAUNCHER in need for one in whole for file in _files(one) for need in file.needs):
+        readme += ["", "`hugewise-exec` lies in the folder of `hugewise`. For files that need it, install it once:", ""]
+        readme += _quoted((f"install -D -m 755 FOLDER/hugewise-exec {LAUNCHER}",))
     try:
         with _emptied(output) as held:
             for number, one in enumerate(whole, 1):
                 below = f"{number}-{_slug(one)}" if len(whole) > 1 else ""
-                for file in one.deployment.files if one.deployment else ():
+                for file in _files(one):
                     mine = file if name is None else of_unit(file, name)
                     path = f"{below}/{_GUEST if mine.on == 'guest' else ''}/{mine.path}"
                     _put(held, path, with_evidence(mine, (*one.found, *one.evidence)).content, mine.kind)
@@ -145,6 +148,10 @@ def write_files(
             hint="name another folder with --output",
         ) from error
     return told
+
+
+def _files(one: Recommended) -> tuple[DeployedFile, ...]:
+    return one.deployment.files if one.deployment is not None else ()
 
 
 def must_be_empty(output: Path) -> None:

@@ -231,9 +231,10 @@ class Conductor:
     def _end(self, block: OpenBlock, state: BlockState, reason: str | None) -> Block:
         number, cell = block.opened.block, block.opened.cell
         if without := [*block.unstarted.items(), *block.lost.items()]:
-            said = "; ".join(
-                f"{arm} {'is lost' if arm in block.lost else 'could not be started'}: {why}" for arm, why in without
-            )
+            same: dict[tuple[str, str], list[str]] = {}  # the arms that one sentence is said of
+            for arm, why in without:
+                same.setdefault(("is lost" if arm in block.lost else "could not be started", why), []).append(arm)
+            said = "; ".join(f"{' and '.join(arms)} {what}: {why}" for (what, why), arms in same.items())
             reason = f"{reason}; {said}" if reason else said
             if state == "complete" and not self._paired(cell, block.attempts):
                 state = "incomplete"

@@ -42,17 +42,21 @@ def _deployment(cell: Cell, arm: Arm, pool: int, guests: Provided | None, host: 
     machine = guests.machine(arm.kernel)
     assert not isinstance(machine, str)
     policy = arm.policy.deployment(machine.sizes, arm.treatment, pool)
-    inside = _with_program(policy, cell, arm, pool, UnitFacts())
+    inside = _with_program(policy, cell, arm, pool, UnitFacts(), inside=True)
     kernel = f"the kernel {arm.kernel}"
     return deployed(inside, kernel, machine.sizes.base, arm.backing, guests.memory, emulated=guests.emulated)
 
 
-def _with_program(policy: Deployment, cell: Cell, arm: Arm, pool: int, facts: UnitFacts) -> Deployment:
+def _with_program(
+    policy: Deployment, cell: Cell, arm: Arm, pool: int, facts: UnitFacts, *, inside: bool = False
+) -> Deployment:
     """The policy's settings of the host behind the files of the program alone."""
     values, workload = cell.given(arm), cell.workload
     argv = values.get({"command": "argv", "service": "server"}.get(workload.name, ""))
     words = argv if isinstance(argv, tuple) and not any(mark in word for word in argv for mark in MARKS) else ()
     given: Configuration = (arm.treatment.environment, ())
+    if words and "/" in words[0] and not inside:  # a unit, or who calls the script, begins in another folder
+        words = (str(Path(words[0]).absolute()), *words[1:])
     variables, files = workload.configuration(arm.treatment, values) if isinstance(workload, Configured) else given
     # An arm that a study made of a policy has a name of its own, which no other machine knows.
     name = "base" if arm.treatment.target.kind == "base" else arm.policy.name

@@ -119,7 +119,7 @@ class Screening:
         if self._void is not None:
             return Chosen(self.arms[0], True, f"nothing can be chosen: {self._void}")
         if (front := next(self._in_front(), None)) is not None:
-            return Chosen(front, False, f"no other is better by more than {self._margin:.3g}")
+            return Chosen(front, False, f"no other is better by more than {100 * self._margin:.3g}%")
         left = [arm for arm in self.arms if arm not in self.dropped]
         best = min(left, key=lambda arm: self._level(arm, left[0]))
         return Chosen(best, True, "it has the best estimate, and the screening was over before more was clear")
