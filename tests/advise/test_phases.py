@@ -506,3 +506,11 @@ def test_without_a_tail_nothing_is_run(machine: Machine, tmp_path: Path) -> None
     with pytest.raises(UserError, match="no upper quantile"):
         phases.advise(msgspec.structs.replace(ASKED, priority="tail"), tmp_path)
     assert machine.begun == []
+
+
+def test_whoever_finds_a_run_of_an_advice_reads_of_which_program_it_is() -> None:
+    asked = questions.Question(workload=questions.command(["./prog", "a b\n"]))
+    assert questions.pilot(asked).question == "What to set for: ./prog 'a b '"
+    served = questions.Question(workload=questions.service(("serve", "-p"), ("ask",), seconds=60.0))
+    assert questions.pilot(served).question == "What to set for: serve -p"
+    assert len(questions.pilot(questions.Question(workload=questions.command(["x" * 900]))).question) <= 200

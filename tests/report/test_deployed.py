@@ -68,6 +68,12 @@ def test_what_a_file_needs_is_told_with_how_it_is_had(tmp_path: Path) -> None:
         assert all("a pool that is filled before it starts" in "; ".join(file.needs) for file in told)
 
 
+def test_the_hosts_settings_are_to_be_typed_before_the_program_is_started() -> None:
+    both = Deployment(files=(*SERVICE.files, host_files.now({"/sys/pool": "5"})), note="n")
+    started = 'exec /usr/local/bin/hugewise-exec --pages off -- /usr/bin/demo "$@"'
+    assert both.commands() == ("echo 5 > /sys/pool", started)
+
+
 def test_settings_that_differ_have_a_folder_each_and_equal_ones_share_it(tmp_path: Path) -> None:
     first = deploying(plain(), SERVICE)
     again = replace(first.cells[0], cell="again")

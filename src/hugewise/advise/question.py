@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,6 +42,7 @@ _MOST_PAIRS = 1000
 _MEMORY_BLOCKS = 6
 _LEAST_S = 10.0
 _SERVICE = "service"
+_LONGEST = 180  # characters of a question
 _READY_S = (5.0, 60.0)  # that a server may take to be up, at least and at most; of the whole time:
 _READY_SHARE = 1 / 12
 
@@ -176,6 +178,13 @@ def apart(
     return _study(name, asked, uses, budget, method="fixed-n", pool=pool, confidence=confidence, baseline=baseline)
 
 
+def _question(parameters: Mapping[str, Any]) -> str:
+    """What a run of it is about, for whoever finds its report; empty where the workload's name says it."""
+    words = parameters.get("argv") or parameters.get("server") or ()
+    told = shlex.join(map(str, words))[:_LONGEST].translate(dict.fromkeys((*range(32), 127), " "))
+    return f"What to set for: {told}" if told else ""
+
+
 def _study(
     name: str,
     asked: Question,
@@ -195,6 +204,7 @@ def _study(
     data = {
         "format": 1,
         "name": name,
+        "question": _question(parameters),
         "policies": list(policies),
         "baseline": AS_IS,
         "margin": asked.margin,

@@ -84,6 +84,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         guest = any(file.on == "guest" for file in self.files)
         for on, where in (("guest", "# in the guest:"), ("machine", "# on its host, before it starts:")):
             scripts = [file for file in self.files if file.on == on and file.kind in ("script", "launcher")]
+            scripts.sort(key=lambda file: file.kind == "launcher")  # a pool is filled before the program starts
             told += [where] if guest and scripts else []
             told += [line for file in scripts for line in file.content.splitlines() if not _COMMENT.match(line)]
         return tuple(told)
