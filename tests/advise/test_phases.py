@@ -188,6 +188,21 @@ def test_an_interrupt_between_two_phases_leaves_what_is_known(
     assert phases.resume(folder)[0].arrived == "finished"
 
 
+def test_it_is_said_once_how_an_advice_goes_on(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(study: Study, results: Path, *, listener: progress.Listener, anyway: bool) -> RunFolder:
+        made = machine.run(study, results, listener=listener, anyway=anyway)
+        listener(progress.Interrupted("to go on: hugewise resume", str(made.path)))
+        return made
+
+    monkeypatch.setattr(session, "run", run)
+    machine.stops["advise-pilot"] = 1
+    said: list[progress.Event] = []
+    phases.advise(ASKED, tmp_path, listener=said.append)
+    assert len([one for one in said if isinstance(one, progress.Message) and "to go on" in one.text]) == 1
+
+
 def test_an_interrupt_before_there_is_anything_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: object, **__: object) -> RunFolder:
         raise KeyboardInterrupt

@@ -69,9 +69,14 @@ class Asking:
             if isinstance(event, progress.Started):  # known as soon as it is there: whoever is killed can go on with it
                 setattr(self.advice, name, str(Path(event.folder).absolute()))
                 self.keep()
-            self.listener(event)
+            self.pass_on(event)
 
         return session.run(study, self.results, listener=listener, anyway=self.anyway)
+
+    def pass_on(self, event: progress.Event) -> None:
+        """Tell what a phase's run says, but for how that alone goes on: it is the advice that does."""
+        if not isinstance(event, progress.Interrupted):
+            self.listener(event)
 
     def _taken_up(self, study: Study, path: Path) -> RunFolder:
         own(path, f"the run {path}")
@@ -81,7 +86,7 @@ class Asking:
             raise UserError(f"{path} is no run of this advice", hint="ask for a new advice")
         if run.closed is not None:
             return folder
-        return session.resume(path, listener=self.listener, anyway=self.anyway)
+        return session.resume(path, listener=self.pass_on, anyway=self.anyway)
 
 
 def _asks(study: Study) -> tuple[object, ...]:

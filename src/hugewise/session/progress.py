@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from hugewise.console import TextConsole
 from hugewise.quantity import format_duration
 
-__all__ = ["AttemptStarted", "BlockEnded", "Event", "Listener", "Message", "Started", "shown"]
+__all__ = ["AttemptStarted", "BlockEnded", "Event", "Interrupted", "Listener", "Message", "Started", "shown"]
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -49,6 +49,12 @@ class Message(msgspec.Struct, frozen=True):
     """A line for the reader: a phase of the run, a pool granted in part, a disturbance."""
 
     text: str
+
+
+class Interrupted(Message, frozen=True):
+    """The run in `folder` was interrupted, and can go on. Whoever has several runs says how all of it goes on."""
+
+    folder: str
 
 
 Event = Started | AttemptStarted | BlockEnded | Message

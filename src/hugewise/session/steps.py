@@ -107,7 +107,8 @@ class Session:
         except KeyboardInterrupt:
             if not (self.folder.path / "run.jsonl").exists():
                 raise  # nothing was begun that could be reported or resumed
-            self.say(f"interrupted; to go on: hugewise resume {self.folder.path}")
+            told = f"interrupted; to go on: hugewise resume {self.folder.path}"
+            self.listener(progress.Interrupted(told, str(self.folder.path)))
             return True
         finally:
             close(self.closing)
