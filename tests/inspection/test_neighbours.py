@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from hugewise.inspection import neighbours as beside
 from hugewise.inspection.neighbours import eligible, neighbours
-from hugewise.inspection.smaps import BackedMapping
+from hugewise.inspection.smaps import BackedMapping, backed_mappings
 
 MIB, PMD = 1 << 20, 2 << 20
 
@@ -126,8 +127,13 @@ def test_nobody_keeps_root_busy_with_mappings_of_theirs(tmp_path: Path, monkeypa
     process(tmp_path, 20, "roots", HEAP * 60, "\nUid:\t0\t0\t0\t0")
     process(tmp_path, 30, "other", HEAP * 6, "\nUid:\t8\t8\t8\t8")
     read: list[int] = []
-    whole = beside.backed_mappings
-    monkeypatch.setattr(beside, "backed_mappings", lambda lines: (read.append(1) or one for one in whole(lines)))
+
+    def told(lines: Iterable[bytes]) -> Iterator[BackedMapping]:
+        for one in backed_mappings(lines):
+            read.append(one.size)
+            yield one
+
+    monkeypatch.setattr(beside, "backed_mappings", told)
     found = neighbours(PMD, tmp_path)
     assert {one.name: one.processes for one in found.programs} == {"many": 1, "roots": 1, "other": 1}
     assert found.unread == 2

@@ -102,21 +102,11 @@ class _Asking:
         own(path, f"the run {path}")
         folder = RunFolder(path)
         run = folder.read()
-        if _asks(run.study) != _asks(study):
+        if questions.asks(run.study) != questions.asks(study):
             raise UserError(f"{path} is no run of this advice", hint="ask for a new advice")
         if run.closed is not None:
             return folder
         return session.resume(path, listener=self.listener, anyway=self.anyway)
-
-
-def _asks(study: Study) -> tuple[object, ...]:
-    """What a phase's run must have in common with its study; its time is what was left when it began."""
-    asked = [(use.name, use.parameters) for use in study.workload]
-    return (
-        study.name,
-        study.policies,
-        msgspec.json.encode(asked, order="deterministic"),
-    )  # read again, a tuple is a list
 
 
 class _InterruptedError(Exception):
@@ -213,12 +203,17 @@ def _pilot(asking: _Asking) -> None:
     if asked.curve and (why := layouts.unlaid(asked)) is not None:
         raise UserError(f"there is no curve of it: {why}", hint="see docs/concepts/layouts.md for whom layouts reach")
     asking.say("pilot: the program as it is")
-    folder = asking.run(questions.pilot(asked), "pilot")
+    try:
+        folder = asking.run(questions.pilot(asked), "pilot")
+    except HugewiseError:  # also of what never started: then why not is what is told
+        held = RunFolder(Path(advice.pilot_folder)) if advice.pilot_folder else None
+        if held is not None and (blocks := held.read().blocks) and all(block.unstarted for block in blocks):
+            pilots.judged(blocks, held.path, asked.seconds, service=asked.of_service)
+        raise
     _ended(folder)
     run = folder.read()
     metric = run.opened.cells[0].metric.name
-    found = pilots.judged(run.blocks, folder.path, asked.seconds, metric, service=asked.of_service)
-    advice.pilot = found
+    found = advice.pilot = pilots.judged(run.blocks, folder.path, asked.seconds, metric, service=asked.of_service)
     if asked.curve:
         return
     tried, left = candidates(_found(found, asked), asked.most)
