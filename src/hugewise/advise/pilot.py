@@ -16,6 +16,7 @@ from hugewise import reading
 from hugewise.errors import UserError
 from hugewise.model.trial import Attempt, Block
 from hugewise.quantity import format_duration
+from hugewise.report import numbers
 from hugewise.stats import power
 
 __all__ = ["LARGEST_BASE", "ProgramAsIs", "judged", "remarks"]
@@ -187,7 +188,7 @@ def remarks(found: ProgramAsIs, seconds: float, alpha: float, *, loaded: bool = 
             f" {needed}: give {wanted} or more (--time), or a shorter input"
         )
     elif (shown := found.shown_in(seconds, alpha)) is not None:
-        change = f"a change of {100 * shown:.2g}% is seen 4 times in 5"
+        change = f"a change of {numbers.times(100 * shown)}% is seen 4 times in 5"
         yield f"{change} in {format_duration(seconds)} ({pairs} pairs of runs)"
     if found.wall_s < _SHORT_S:
         yield (
