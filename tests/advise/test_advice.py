@@ -21,6 +21,7 @@ from hugewise.advise.causes import GainCauses
 from hugewise.advise.decision import MeasuredSetting
 from hugewise.advise.footprint import FootprintChange, SettingFootprint
 from hugewise.advise.question import Question, command
+from hugewise.advise.sentences import mib
 from hugewise.inspection.neighbours import Neighbours, ProgramBeside
 from hugewise.model.metric import Metric
 from tests.advise.test_pilot import SEEN
@@ -107,18 +108,37 @@ def test_the_price_of_a_pool_counts_the_pool() -> None:
     assert (made.memory_before, made.memory_after, made.reserved) == (100 << 20, (5 + 110) << 20, 110 << 20)
     assert known(made.growth) == pytest.approx(0.15)
     said = list(details(found(confirmed=msgspec.structs.replace(made, huge_after=0.9))))
-    assert said[-1] == "Price: at most 115 MiB of memory, 110 MiB of it a pool that stays reserved, +15.0%."
+    most = "at most 115 MiB of memory, 110 MiB of it a pool that stays reserved, +15.0% by the most of all runs"
+    assert said[-1] == f"Price: {most}."
+
+
+def test_a_footprint_that_hardly_changed_has_no_sign() -> None:
+    same = last(memory_before=100 << 20, memory_after=(100 << 20) - 1)
+    (price,) = (one for one in details(same) if one.startswith("Price"))
+    assert price.endswith(", 0.0% by the most of all runs.")
+
+
+def test_little_memory_is_not_none() -> None:
+    assert [mib(size) for size in (0, 300 << 10, 5 << 20, 10 << 20, 3 << 30)] == [
+        "none", "300 KiB", "5.00 MiB", "10 MiB", "3,072 MiB",
+    ]  # fmt: skip
+
+
+def test_a_curve_is_not_said_to_be_for_speed() -> None:
+    made = found(confirmed=None)
+    made.question = msgspec.structs.replace(made.question, curve=True)
+    assert objective(made) == "For a curve: the gain in wall_s by the share of its heap."
 
 
 def test_what_stands_behind_it_is_told() -> None:
     said = list(details(found()))
-    assert said[0].startswith("As it is: 1.0 s a run (6 runs, pairs of the same differ by 2% (sd))")
+    assert said[0].startswith("As it is: 1.0 s a run (6 runs, pairs of the same differ by 2.0% (sd))")
     assert any(one.startswith("Tried: always (host)") and "dropped by the screening" in one for one in said)
     assert any("pool-2m" in one and "at the screening's rate of 10%" in one for one in said)
     assert any("advised" in one and "judged by blocks of its own: better" in one for one in said)
     assert "Not tried: off: the program has base pages already." in said
     assert "Delivered: 97% of its memory in huge pages (0% before)." in said
-    assert said[-1] == "Price: at most 104 MiB of memory, +4.0%."
+    assert said[-1] == "Price: at most 104 MiB of memory, +4.0% by the most of all runs."
 
 
 def test_an_advice_of_a_program_whose_pages_nobody_saw() -> None:

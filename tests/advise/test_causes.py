@@ -106,7 +106,7 @@ def test_counts_are_said_where_they_were_read() -> None:
     assert said[0].startswith("Cause: mostly page faults; the kernel's time is 9")
     assert said[0].endswith("Page faults a run: 25,000 before, 312 after.")
     assert said[1:] == [
-        "Page walks (dtlb_walk_steps): −60.0%.",
+        "Page walks (dtlb_walk_steps): −60.0%, by medians, without an interval.",
         "Stalls, of the whole machine meanwhile: 3 waits for compaction a run (before: 0).",
     ]
 

@@ -133,13 +133,21 @@ def test_a_higher_metric_has_the_same_curve() -> None:
 def test_without_a_gain_there_is_nothing_to_share_out() -> None:
     found = curve(of((1.0,) * 6))
     assert (found.has_gain, found.smallest, found.layout) == (False, None, None)
-    assert sentence(found).startswith("There is no gain to share out: all of its heap from a pool changes wall_s by")
+    said = sentence(found)
+    assert said.startswith("There is no gain above 2% to share out: all of its heap from a pool changes wall_s by")
     assert not any("Use it" in one for one in curves.lines(found, "x"))
     slower = curve(of((1.0, 1.0, 1.0, 1.05, 1.1, 1.2)))
-    assert "no gain to share out" in sentence(slower)
+    assert "no gain above 2% to share out" in sentence(slower)
     slight = curve(of((1.0, 0.999, 0.998, 0.996, 0.994, 0.992), noise=0.0001))
     assert slight.knee.share is not None
     assert not slight.has_gain, "it is smaller than what counts as a difference"
+
+
+def test_that_no_gain_is_shown_is_not_said_to_be_none() -> None:
+    found = curve(of((1.0,) * 6, noise=0.15))
+    assert not found.has_gain
+    assert math.expm1(found.knee.whole_high) > 0.02, "the gain may be more than what counts"
+    assert sentence(found).startswith("Undecided: no gain is shown")
 
 
 def test_where_no_smaller_pool_is_shown_to_do_all_is_recommended() -> None:

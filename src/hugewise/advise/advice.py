@@ -205,6 +205,8 @@ def _huge(coverage: Mapping[str, float]) -> float | None:
 def objective(found: Advice) -> str:
     """What is weighed, in words."""
     asked, last = found.question, found.confirmed
+    if asked.curve:
+        return f"For a curve: the gain in {asked.workload.get('metric', 'wall_s')} by the share of its heap."
     metric = last.metric if last is not None else asked.workload.get("metric", "wall_s")
     return sentences.objective(asked.priority, metric, asked.margin, GROWTH, POOL_GROWTH)
 
@@ -322,7 +324,8 @@ def details(found: Advice) -> Iterator[str]:
     if found.pilot is not None:
         seen = found.pilot.huge
         huge = "its pages were not seen" if seen is None else f"{100 * seen:.0f}% of it in huge pages"
-        spread = "" if found.pilot.sd is None else f", pairs of the same differ by {100 * found.pilot.sd:.2g}% (sd)"
+        sd = found.pilot.sd
+        spread = "" if sd is None else f", pairs of the same differ by {numbers.times(100 * sd)}% (sd)"
         memory = f"at most {sentences.mib(found.pilot.memory)} of memory" if found.pilot.memory else "memory unknown"
         yield (
             f"As it is: {format_duration(found.pilot.wall_s)} a run ({found.pilot.runs} runs{spread}), {memory},"
@@ -363,7 +366,7 @@ def details(found: Advice) -> Iterator[str]:
 def _grown(last: Confirmed) -> str:
     change = last.change
     if change is None:
-        return f"{100 * (last.growth or 0.0):+.1f}%"
+        return f"{numbers.change(1 + (last.growth or 0.0))} by the most of all runs"
     return sentences.grown(change)
 
 

@@ -126,15 +126,18 @@ def _pilot(asking: Asking) -> None:
     asking.say("pilot: the program as it is")
     try:
         folder = asking.run(questions.pilot(asked), "pilot")
-    except HugewiseError:
-        if asked.of_service and advice.pilot_folder:
-            pilots.must_have_begun(RunFolder(Path(advice.pilot_folder)).read().blocks)
+    except HugewiseError:  # also of what never started: then why not is what is told
+        held = RunFolder(Path(advice.pilot_folder)) if advice.pilot_folder else None
+        blocks = held.read().blocks if held is not None else ()
+        if held is not None and blocks and all(block.unstarted for block in blocks):
+            pilots.judged(blocks, held.path, asked.seconds, service=asked.of_service)
+        if asked.of_service:
+            pilots.must_have_begun(blocks)
         raise
     ended(folder)
     run = folder.read()
     metric = run.opened.cells[0].metric.name
-    found = pilots.judged(run.blocks, folder.path, asked.seconds, metric, service=asked.of_service)
-    advice.pilot = found
+    found = advice.pilot = pilots.judged(run.blocks, folder.path, asked.seconds, metric, service=asked.of_service)
     if asked.curve:
         return
     tried, left = candidates(_found(found, asked), asked.most)

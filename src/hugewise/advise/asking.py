@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from hugewise.advise import question as questions
 from hugewise.advise.advice import Advice
 from hugewise.advise.record import RECORD, AdviceFolder
 from hugewise.analysis.analysis import analyze
@@ -82,21 +83,11 @@ class Asking:
         own(path, f"the run {path}")
         folder = RunFolder(path)
         run = folder.read()
-        if _asks(run.study) != _asks(study):
+        if questions.asks(run.study) != questions.asks(study):
             raise UserError(f"{path} is no run of this advice", hint="ask for a new advice")
         if run.closed is not None:
             return folder
         return session.resume(path, listener=self.pass_on, anyway=self.anyway)
-
-
-def _asks(study: Study) -> tuple[object, ...]:
-    """What a phase's run must have in common with its study; its time is what was left when it began."""
-    asked = [(use.name, use.parameters) for use in study.workload]
-    return (
-        study.name,
-        study.policies,
-        msgspec.json.encode(asked, order="deterministic"),
-    )  # a tuple is read as a list
 
 
 class InterruptedPhaseError(Exception):

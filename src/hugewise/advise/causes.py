@@ -138,7 +138,7 @@ def explained(found: GainCauses) -> Iterator[str]:
         yield f"Cause: {mostly}; the kernel's time is {span} (at 95%, by itself).{faults}"
     before, after = found.walks
     if before and after is not None:
-        yield f"Page walks ({found.walk_metric}): {numbers.change(after / before)}."
+        yield f"Page walks ({found.walk_metric}): {numbers.change(after / before)}, by medians, without an interval."
     stalls = [
         f"{after:,.0f} {what} a run (before: {before:,.0f})"
         for what, (before, after) in (
@@ -156,7 +156,7 @@ def _percents(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return "not bounded"
     return (
-        f"{100 * max(low, 0.0):.0f}% to {100 * min(high, 1.0):.0f}%"
+        f"{100 * abs(max(low, 0.0)):.0f}% to {100 * min(high, 1.0):.0f}%"  # of -0.0 too
         if low < 1 and high > 0
         else ("more than all" if low >= 1 else "none")
     )

@@ -205,7 +205,10 @@ def sentence(found: CurveOfGain) -> str:
     sure = f"{found.blocks} blocks at {100 * found.confidence:.4g}%"
     what = "a pool" if found.pages != "thp" else "transparent huge pages"
     if not found.has_gain:
-        return f"There is no gain to share out: all of its heap from {what} changes {found.metric} by {whole} ({sure})."
+        seen = f"all of its heap from {what} changes {found.metric} by {whole} ({sure})."
+        if math.expm1(found.knee.whole_high) <= found.margin:
+            return f"There is no gain above {numbers.percent(found.margin)} to share out: {seen}"
+        return f"Undecided: no gain is shown that could be shared out: {seen} More time may show one: --time."
     size, at = found.smallest, found.knee
     assert size is not None and at.share is not None and at.low is not None and at.high is not None
     keeps = f"{100 * KEEP:.0f}% of the gain ({found.metric} {whole} for all of it)"

@@ -16,6 +16,7 @@ from hugewise import reading
 from hugewise.errors import UserError
 from hugewise.model.trial import Attempt, Block
 from hugewise.quantity import format_duration
+from hugewise.report import numbers
 from hugewise.stats import power
 from hugewise.visible import printable
 
@@ -229,7 +230,7 @@ def remarks(
             f" {fewest} at least: it may stay undecided; give --time {wanted} or more, or a shorter input"
         )
     elif (shown := found.shown_in(seconds, alpha)) is not None:
-        change = f"a change of {100 * shown:.2g}% or more would be found 4 times in 5"
+        change = f"a change of {numbers.times(100 * shown)}% or more would be found 4 times in 5"
         yield f"{change} in {format_duration(seconds)} ({pairs} pairs of runs)"
     if found.wall_s < _SHORT_S:
         yield (

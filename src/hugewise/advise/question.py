@@ -23,6 +23,7 @@ __all__ = [
     "SCREENED",
     "Question",
     "apart",
+    "asks",
     "check",
     "command",
     "confirmation",
@@ -167,6 +168,16 @@ def _takes_pool(workload: str) -> bool:
     """Whether it is told how much to reserve: servers know it themselves."""
     known = workloads.discover().get(workload)
     return known is not None and any(each.name == "pool_bytes" for each in known.parameters)
+
+
+def asks(study: Study) -> tuple[object, ...]:
+    """What a phase's run must have in common with its study; its time is what was left when it began."""
+    asked = [(use.name, use.parameters) for use in study.workload]
+    return (
+        study.name,
+        study.policies,
+        msgspec.json.encode(asked, order="deterministic"),
+    )  # read again, a tuple is a list
 
 
 def apart(

@@ -13,8 +13,8 @@ from hugewise.visible import printable
 
 __all__ = ["beside", "grown", "mib", "nothing_smaller", "objective", "of_memory", "price", "table"]
 
+_LITTLE = 10 << 20
 _UNCHANGED = 0.005  # of a footprint
-_FEW = 10 << 20  # bytes: of less whole MiB say too little
 _KNOWN: dict[KnownFrom, str] = {
     "confirmed": "confirmation at {}",
     "beside": "beside it, {} by itself",
@@ -23,8 +23,8 @@ _KNOWN: dict[KnownFrom, str] = {
 
 
 def mib(size: int) -> str:
-    """Bytes in MiB; of little memory as `numbers.size` has it."""
-    return numbers.size(size) if 0 < size < _FEW else f"{size / (1 << 20):,.0f} MiB"
+    """Bytes in MiB; below 10 of them to three digits, so that little is not shown as nothing."""
+    return f"{size / (1 << 20):,.0f} MiB" if size >= _LITTLE else numbers.size(size)
 
 
 def objective(priority: Priority, metric: str, margin: float, growth: float, pool: float) -> str:

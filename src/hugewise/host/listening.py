@@ -1,9 +1,9 @@
 """What a tree of processes of this host listens at, and who belongs to it. It looks, and connects to nobody.
 
-A socket is a process's own where its inode stands in both: in the tables of the process's network namespace, and
-among what the process has open. The name of a unix socket may hold line ends, so that any account writes lines of its
-own into that table, with the inode of somebody else's socket, which stands there too. So an inode is believed where
-the process has a socket of that family there, and the table says one thing of it alone.
+A socket is a process's own where its inode stands in both: in the tables of the process's network namespace, and among
+what the process has open. The name of a unix socket may hold line ends, so that any account writes lines of its own
+into that table, with the inode of somebody else's socket, which stands there too. So an inode is believed where the
+process has a socket of that family there, and the table says one thing of it alone.
 
 Source: proc_pid_net(5), proc_pid_fd(5), proc_pid_stat(5); SO_ACCEPTCON of the kernel's include/uapi/linux/net.h.
 """
