@@ -164,6 +164,7 @@ def resume(
         return found, folder
     questions.check(found.question)
     aimed(found.question)
+    record.must_be_own()
     results = results or folder.parent.parent
     return _conducted(_Asking(found, record, results, listener, anyway, time.monotonic()))
 

@@ -152,6 +152,7 @@ def resume(
     if found.arrived == "finished":
         record.close()
         return found, folder
+    record.must_be_own()
     return _conducted(found, record, folder.parent.parent, listener, anyway=anyway)
 
 
