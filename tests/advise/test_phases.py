@@ -201,6 +201,22 @@ def test_an_interrupt_before_there_is_anything_leaves_nothing(tmp_path: Path, mo
     assert not (tmp_path / "advice").exists()
 
 
+def test_time_that_is_over_is_none_and_not_less(machine: Machine, tmp_path: Path) -> None:
+    machine.stops["advise-pilot"] = 2
+    _, folder = phases.advise(ASKED, tmp_path)
+    edited(folder, lambda told: told.update(seconds=500.0))
+    said: list[str] = []
+
+    def listener(event: progress.Event) -> None:
+        said.extend([event.text] if isinstance(event, progress.Message) else [])
+
+    found, _ = phases.resume(folder, listener=listener)
+    assert found.arrived == "finished"
+    assert "screening: 2 candidates, at most 0 s" in said
+    assert any(" are enough for 0 pairs of runs" in one for one in found.remarks)
+    assert not any("-" in one.partition(":")[0] for one in found.remarks)
+
+
 def test_it_is_resumed_by_a_relative_name(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     machine.stops["advise-screening"] = 2
