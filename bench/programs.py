@@ -258,7 +258,8 @@ def applied(found: Advice, words: Sequence[str], started: Started) -> Iterator[s
     arm = arm_of(results.cells[0], found.confirmed.candidate)
     files = () if arm is None or arm.deployment is None else arm.deployment.files
     script = next((file for file in files if file.kind == "script"), None)
-    policy = next((word for file in files for word in _policy(file)), found.confirmed.candidate)
+    use = found.candidate(found.confirmed.candidate).use
+    policy = next((word for file in files for word in _policy(file)), use if isinstance(use, str) else use["from"])
     own = next((file for file in files if file.kind == "launcher"), None)
     with kept_settings() as turn, tempfile.TemporaryDirectory(prefix="hugewise-applied-", dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
@@ -269,7 +270,8 @@ def applied(found: Advice, words: Sequence[str], started: Started) -> Iterator[s
         wrapped = list(words) if own is None else _wrapped(own, Path(folder))
         wrapped += words if own is not None and found.question.of_service else ()
         kinds = ", ".join(file.kind for file in (script, own) if file is not None) or "no file"
-        best = max(_verified(started, wrapped, policy, found.pilot.wall_s), key=lambda each: each[0])
+        wall_s = found.pilot.wall_s * min(1.0, found.confirmed.ratio or 1.0)
+        best = max(_verified(started, wrapped, policy, wall_s), key=lambda each: each[0])
         yield f"{kinds}: {best[1]}"
 
 

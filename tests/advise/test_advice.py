@@ -21,7 +21,7 @@ from hugewise.advise.causes import GainCauses
 from hugewise.advise.decision import MeasuredSetting
 from hugewise.advise.footprint import FootprintChange, SettingFootprint
 from hugewise.advise.question import Question, command
-from hugewise.advise.sentences import mib
+from hugewise.advise.sentences import grown, mib, price
 from hugewise.inspection.neighbours import Neighbours, ProgramBeside
 from hugewise.model.metric import Metric
 from tests.advise.test_pilot import SEEN
@@ -122,6 +122,26 @@ def test_little_memory_is_not_none() -> None:
     assert [mib(size) for size in (0, 300 << 10, 5 << 20, 10 << 20, 3 << 30)] == [
         "none", "300 KiB", "5.00 MiB", "10 MiB", "3,072 MiB",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "span"),
+    [
+        (0.5, 0.9999, "(−50.0% to −0.01% at 99%)"),
+        (1.0002, 1.5, "(+0.02% to +50.0% at 99%)"),
+        (1.0, 1.0, "(0.0% to 0.0% at 99%)"),
+    ],
+)
+def test_an_end_beside_no_change_is_not_rounded_onto_it(low: float, high: float, span: str) -> None:
+    assert grown(FootprintChange(ratio=0.9, low=low, high=high, confidence=0.99, pairs=9)).endswith(span)
+
+
+@pytest.mark.parametrize(
+    ("growth", "words"),
+    [(None, "is not known"), (-0.0049, "as much memory as before"), (-0.9999, "99.9% less"), (0.1, "10% more")],
+)
+def test_a_price_is_told_as_it_is(growth: float | None, words: str) -> None:
+    assert words in price(growth)
 
 
 def test_a_curve_is_not_said_to_be_for_speed() -> None:

@@ -140,6 +140,28 @@ def test_whoever_is_killed_goes_on_with_the_run_that_was_begun(machine: Machine,
     assert len(machine.resumed) == 1
 
 
+def test_a_cell_that_no_time_is_left_for_is_told_so(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said to have been given a negative time."""
+    made = begun()
+    run = machine.run
+
+    def slow(asked: Any, *given: Any, **more: Any) -> Any:
+        made.seconds = made.time - 1.0 if asked.name == "advise-confirmation" else made.seconds
+        return run(asked, *given, **more)
+
+    monkeypatch.setattr("hugewise.session.session.run", slow)
+    found, folder = of_study.advise(made, tmp_path)
+    assert [one.over for one in found.cells] == [True] * 3
+    late = [line for line in of_study.told(found) if "no advice" in line]
+    assert late == [
+        f"other-argv={name}: no advice: no time was left for it (give more for all of them: --time)"
+        for name in ("true", "false")
+    ]
+    assert kept(folder) == found
+
+
 def test_a_cell_that_cannot_be_measured_is_told_and_the_others_go_on(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from hugewise.advise import advise as phases
 from hugewise.advise import choosing, layouts
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
-from hugewise.advise.advice import Advice, answer, details, settings
+from hugewise.advise.advice import Advice, answer, details, recommended, settings
 from hugewise.advise.candidates import ProgramHere, SettingCandidate
 from hugewise.advise.question import Question, command
 from hugewise.analysis.analysis import analyze
@@ -52,7 +52,8 @@ ASKED = Question(workload=command(TRUE), seconds=120.0, confidence=0.9)
 @dataclass
 class Machine:
     """Where runs take no time. `levels`: log-times by arm; `memory`: peaks in 100 MiB; `stops`: after so many blocks,
-    by study, or what is raised; `dies`: arms whose runs fail behind the pilot; `better` of the metric.
+    by study, or what is raised; `dies`: arms whose runs fail in every so-many-th block behind
+    the screening (1: from the screening on, in all); `better` of the metric.
     """
 
     levels: Mapping[str, float] = field(default_factory=dict)
@@ -60,6 +61,7 @@ class Machine:
     left_out: tuple[LeftOut, ...] = ()
     memory: Mapping[str, float] = field(default_factory=dict)
     dies: tuple[str, ...] = ()
+    every: int = 1
     better: Literal["lower", "higher"] = "lower"
     begun: list[Study] = field(default_factory=list)
     resumed: list[Path] = field(default_factory=list)
@@ -98,7 +100,8 @@ class Machine:
             for order, arm in enumerate(arms):
                 folder.append(Begun(t=1000.0 + number, block=number, arms=[arm], number=1))
                 wall: float | None = math.exp(self.levels.get(arm, 0.0) + random.normal(0, 0.01))
-                died = arm in self.dies and study.name != "advise-pilot"
+                late = study.name == "advise-confirmation" or (study.name != "advise-pilot" and self.every == 1)
+                died = arm in self.dies and late and number % self.every == 0
                 wall = None if died else wall
                 made = attempt(
                     arm, 1.0, block=number, cell="command", order=order, wall_s=wall, metrics={"wall_s": wall},
@@ -211,6 +214,22 @@ def test_an_interrupt_before_there_is_anything_leaves_nothing(tmp_path: Path, mo
     with pytest.raises(KeyboardInterrupt):
         phases.advise(ASKED, tmp_path)
     assert not (tmp_path / "advice").exists()
+
+
+def test_time_that_is_over_is_none_and_not_less(machine: Machine, tmp_path: Path) -> None:
+    machine.stops["advise-pilot"] = 2
+    _, folder = phases.advise(ASKED, tmp_path)
+    edited(folder, lambda told: told.update(seconds=500.0))
+    said: list[str] = []
+
+    def listener(event: progress.Event) -> None:
+        said.extend([event.text] if isinstance(event, progress.Message) else [])
+
+    found, _ = phases.resume(folder, listener=listener)
+    assert found.arrived == "finished"
+    assert "screening: 2 candidates, at most 0 s" in said
+    assert any(" are enough for 0 pairs of runs" in one for one in found.remarks)
+    assert not any("-" in one.partition(":")[0] for one in found.remarks)
 
 
 def test_it_is_resumed_by_a_relative_name(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,6 +436,35 @@ def test_an_arm_whose_runs_fail_is_said_to_fail(
     assert "runs failed (as-is is better" in line
     assert "about" not in line
     assert kept(folder) == found
+
+
+@pytest.mark.parametrize(
+    ("priority", "level", "dies", "begins"),
+    [
+        ("memory", 0.0, ("off",), "Leave it as it is: runs of `off` failed, whatever it does to the others (wall_s "),
+        ("memory", -0.3, ("off",), "Leave it as it is: runs of `off` failed, whatever it does to the others (wall_s "),
+        ("speed", -0.3, ("off",), "Leave it as it is: runs of `off` failed, whatever it does to the others (wall_s "),
+        ("memory", 0.0, ("off", "as-is"), "Set `off`: memory"),
+        ("speed", -0.3, ("as-is",), "Set `off`: wall_s "),
+    ],
+)
+def test_nobody_is_told_to_set_what_runs_fail_under(
+    machine: Machine,
+    tmp_path: Path,
+    *,
+    priority: Literal["speed", "memory"],
+    level: float,
+    dies: tuple[str, ...],
+    begins: str,
+) -> None:
+    """A pool that is short now and then kills the program: its interval, of typical pairs, is as good as before."""
+    machine.levels, machine.memory = {"off": level, "advised": 0.1}, {"off": 0.5}
+    machine.dies, machine.every = dies, 7
+    found, _ = phases.advise(msgspec.structs.replace(ASKED, priority=priority), tmp_path)
+    assert found.confirmed is not None
+    assert recommended(found) == begins.startswith("Set")
+    assert answer(found).startswith(begins)
+    assert "runs failed" in answer(found)
 
 
 @pytest.mark.parametrize("better", ["lower", "higher"])

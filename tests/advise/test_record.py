@@ -109,6 +109,17 @@ def test_root_goes_on_with_no_advice_of_another_account(machine: Machine, home: 
     with pytest.raises(UserError, match="not root's own") as caught:
         phases.resume(folder)
     assert caught.value.hint
+    assert machine.resumed == [], "nothing is begun"
+
+
+def test_nor_with_one_of_a_study(machine: Machine, home: Path) -> None:
+    machine.stops["advise-confirmation"] = 2
+    _, folder = of_study.advise(begun(), home / "results")
+    for path in (*folder.rglob("*"), folder):
+        os.chown(path, THEM, THEM)
+    with pytest.raises(UserError, match="not root's own"):
+        of_study.resume(folder)
+    assert machine.resumed == []
 
 
 def test_a_link_is_no_folder_of_an_advice(home: Path, victim: Path) -> None:

@@ -86,6 +86,23 @@ def test_more_memory_is_for_the_reader_to_weigh() -> None:
     assert dear.text.startswith("Yours to weigh, as `thp` is better for 11% more memory: latency_ns −40.0%")
 
 
+def test_runs_that_failed_are_for_the_reader_to_weigh() -> None:
+    results = judged(("better", 0.9), ("better", 0.6))
+    (cell,) = results.cells
+
+    def with_failures(**counts: int) -> CellAnswer:
+        arms = tuple(replace(arm, failed=counts.get(arm.arm, 0)) for arm in cell.arms)
+        return only(replace(results, cells=(replace(cell, arms=arms),)))
+
+    dies = with_failures(thp=3, base=1)
+    assert (dies.state, dies.failed) == ("weigh", 3)
+    assert dies.text.startswith("Yours to weigh, as `thp` is better and 3 of its runs failed (`base`: 1): latency_ns")
+    as_often = with_failures(thp=1, base=1)
+    assert (as_often.state, as_often.failed) == ("set", 0)
+    headings = [same.heading for same in joined([dies, as_often])]
+    assert headings == ["Set `thp`", "Yours to weigh: `thp` is better, and runs of it failed"]
+
+
 def test_arms_that_were_not_compared_with_one_another_are_said_so() -> None:
     near = only(judged(("better", 0.61), ("better", 0.6)))
     assert near.overlapping == ("mthp-64k",)

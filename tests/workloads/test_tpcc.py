@@ -188,5 +188,11 @@ def test_of_a_given_work_all_of_the_run_counts_by_the_time_in_which_it_went_on()
     grown = {name: turned.facts[name] for name in ("database_bytes", "database_grew_bytes", "redo_grew_bytes")}
     assert grown == {"database_bytes": 1000, "database_grew_bytes": 2000, "redo_grew_bytes": 900}
     assert turned.problem is None
+    refused = "execute run failed, err Error 1213: Deadlock found\n"
+    for count, why in ((10, None), (seen.transactions // 10, "so that it did other work: Error 1213: Deadlock found")):
+        outputs.steps["timed"] = f"{GO_TPC}{refused * count}"
+        failing = WORKLOAD.read(outputs, {**values, "transactions": seen.transactions + count})
+        assert (failing.problem or "").endswith(why or "") and bool(failing.problem) == bool(why)
+    outputs.steps["timed"] = GO_TPC
     more = WORKLOAD.read(outputs, {**values, "transactions": seen.transactions + 5})
     assert more.problem == f"{seen.transactions} transactions were made of {seen.transactions + 5}"

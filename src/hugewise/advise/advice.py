@@ -77,6 +77,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     huge_before, huge_after  share of private memory in pages above the base size; None where it was not seen
     measured     every arm of its run: `as-is`, the candidate, and the runner-up where one was measured beside it
     ratio        with its interval; None where failures outweigh. `failed`: arms of which runs failed, with how many
+    fails        whether more of the candidate's failed than of the program as it is: nobody is told to set it then
     """
 
     folder: str
@@ -98,6 +99,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     design: Kind = "sequential"
     measured: tuple[MeasuredSetting, ...] = ()
     failed: dict[str, str] = {}
+    fails: bool = False
 
     @property
     def seen(self) -> MeasuredSetting | None:
@@ -187,6 +189,7 @@ def confirmed(
         design=design,
         measured=measured,
         failed=decision.failures(cell),
+        fails=decision.fails(comparison, cell),
     )
 
 
@@ -214,7 +217,7 @@ def objective(found: Advice) -> str:
 def recommended(found: Advice) -> bool:
     """Whether the answer is to set something, or leaves that to its user."""
     last = found.confirmed
-    if last is None or last.verdict == "none":
+    if last is None or last.verdict == "none" or last.fails:
         return False
     if found.question.priority != "memory":
         return last.verdict == "better"
@@ -237,6 +240,8 @@ def answer(found: Advice) -> str:
     sure = f"{last.n} pairs at {_sure(last.confidence)}"
     if last.verdict == "none":
         return f"No verdict on `{chosen.name}`: {last.reason.rstrip('.')}."
+    if last.fails and (last.verdict != "worse" or found.question.priority == "memory"):
+        return f"Leave it as it is: runs of `{chosen.name}` failed, whatever it does to the others ({effect}, {sure})."
     if found.question.priority == "memory":
         fits = decision.no_worse(last.low, last.high, last.better, margin)
         said = sentences.of_memory(chosen.name, last.change, f"{effect}, {sure}", fits, margin)

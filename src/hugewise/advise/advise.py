@@ -93,6 +93,7 @@ def resume(
         return found, folder
     questions.check(found.question)
     aimed(found.question)
+    record.must_be_own()
     results = results or folder.parent.parent
     return _conducted(Asking(found, record, results, listener, anyway, time.monotonic()))
 

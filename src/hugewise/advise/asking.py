@@ -40,8 +40,8 @@ class Asking:
 
     @property
     def left(self) -> float:
-        """Seconds of the time that was given."""
-        return self.advice.question.seconds - self.spent
+        """Seconds of the time that was given, 0 where it is over."""
+        return max(0.0, self.advice.question.seconds - self.spent)
 
     @property
     def spent(self) -> float:

@@ -22,13 +22,14 @@ import msgspec
 from hugewise.advise.candidates import Reach
 from hugewise.advise.causes import GainCauses, causes
 from hugewise.advise.footprint import FootprintChange, SettingFootprint, blocks_of, footprint, footprint_change
-from hugewise.model.results import CellResult, Results
+from hugewise.model.results import CellResult, Comparison, Results
 
 __all__ = [
     "KnownFrom",
     "MeasuredSetting",
     "Priority",
     "TradeOff",
+    "fails",
     "failures",
     "finite",
     "measured",
@@ -127,6 +128,13 @@ def failures(cell: CellResult) -> dict[str, str]:
     found = {arm.arm: f"{arm.failed} of its {arm.failed + arm.n} runs failed" for arm in cell.arms if arm.failed}
     unstarted = [one for one in cell.comparisons if one.unstarted_arm]
     return found | {one.arm: f"it could not be started in {one.unstarted_arm} blocks" for one in unstarted}
+
+
+def fails(one: Comparison, cell: CellResult) -> bool:
+    """Whether more of the arm's runs failed, or could not be started, than of the baseline's."""
+    failed = {arm.arm: arm.failed for arm in cell.arms}
+    mine = failed.get(one.arm, 0) + one.unstarted_arm
+    return mine > failed.get(one.baseline, 0) + one.unstarted_baseline
 
 
 def no_worse(low: float | None, high: float | None, better: str, margin: float) -> bool | None:

@@ -152,6 +152,7 @@ def resume(
     if found.arrived == "finished":
         record.close()
         return found, folder
+    record.must_be_own()
     return _conducted(found, record, folder.parent.parent, listener, anyway=anyway)
 
 
@@ -199,6 +200,8 @@ def _advised(
     assert one.question is not None
     if record.has(OF_CELL):
         one.advice, _ = phases.resume(record.path, results=results, record=record, listener=listener, anyway=anyway)
+    elif share < questions.LEAST_S:
+        raise UserError("no time was left for it", hint="give more for all of them: --time")
     else:
         one.question = msgspec.structs.replace(one.question, seconds=share)
         one.advice, _ = phases.advise(one.question, results, record=record, listener=listener, anyway=anyway)

@@ -20,6 +20,7 @@ from hugewise.study.study import Study
 
 __all__ = [
     "AS_IS",
+    "LEAST_S",
     "SCREENED",
     "Question",
     "apart",
@@ -41,7 +42,8 @@ SCREENED = 0.9
 _PILOT_BLOCKS = 3
 _MOST_PAIRS = 1000
 _MEMORY_BLOCKS = 6
-_LEAST_S = 10.0
+LEAST_S = 10.0
+"""Seconds in which nothing can be found."""
 _SERVICE = "service"
 _LONGEST = 180  # characters of a question
 _READY_S = (5.0, 60.0)  # that a server may take to be up, at least and at most; of the whole time:
@@ -123,8 +125,8 @@ def check(asked: Question) -> None:
 
 def pilot(asked: Question) -> Study:
     """The study of the program as it is, twice under two names. Raises StudyError, UserError."""
-    if asked.seconds < _LEAST_S:
-        told = f"--time {format_duration(asked.seconds)}: nothing can be found in less than {_LEAST_S:g} s"
+    if asked.seconds < LEAST_S:
+        told = f"--time {format_duration(asked.seconds)}: nothing can be found in less than {LEAST_S:g} s"
         raise UserError(told, hint="leave it out for 10 minutes")
     again = {"name": AGAIN, "from": AS_IS, "environment": {"HUGEWISE_AGAIN": "1"}}
     budget = {"blocks": _PILOT_BLOCKS, "time": f"{asked.seconds / 3:.0f}s"}

@@ -55,15 +55,16 @@ class AdviceFolder:
     def make(self) -> None:
         """Make it where it is not there yet, and hold it. Raises OSError, and UserError where it is not root's own."""
         if self._held is not None:
-            return self._must_be_own()
+            return self.must_be_own()
         if not self.place.is_dir():
             if self._above is None:
                 made_folder(self.path.parent, theirs=True)
             made_folder(self.place)
         self.hold()
-        return self._must_be_own()
+        return self.must_be_own()
 
-    def _must_be_own(self) -> None:
+    def must_be_own(self) -> None:
+        """Raise UserError where root holds it, and another account could change what is in it."""
         if self._held is None:
             return
         found = self._held.status()

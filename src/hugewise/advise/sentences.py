@@ -49,17 +49,26 @@ def price(growth: float | None) -> str:
     if abs(growth) < _UNCHANGED:
         return "it takes as much memory as before"
     percents = round(abs(growth) * 100, 1)
-    return f"it takes {percents:.{0 if percents >= 10 else 1}f}% {'more' if growth > 0 else 'less'} memory"
+    if growth > 0:
+        return f"it takes {percents:.{0 if percents >= 10 else 1}f}% more memory"
+    percents = min(99.9, percents)  # what is left is not rounded to nothing
+    return f"it takes {percents:.{0 if 10 <= percents < 99 else 1}f}% less memory"
 
 
 def grown(change: FootprintChange) -> str:
     """A change of the footprint with its interval."""
     at = f"at {100 * change.confidence:.4g}%"
     if change.low is not None and change.high is not None:  # memory hardly varies: a tenth of a percent is enough
-        span = f"{numbers.change(change.low)} to {numbers.change(change.high)}"
+        span = f"{_end(change.low)} to {_end(change.high)}"
     else:
         span = numbers.interval(change.ratio, change.low, change.high)
     return f"{numbers.change(change.ratio)}{f' ({span} {at})' if span else ''}"
+
+
+def _end(ratio: float) -> str:
+    """An end of an interval, which is not rounded onto "no change": whether that is excluded is the answer."""
+    places = next((more for more in range(1, 5) if ratio == 1 or round(100 * (ratio - 1), more) != 0), 4)
+    return numbers.change(ratio, places=places)
 
 
 def of_memory(name: str, change: FootprintChange | None, effect: str, fits: bool | None, margin: float) -> str:

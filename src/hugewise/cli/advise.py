@@ -301,7 +301,9 @@ class _Files(NamedTuple):
 
         confirmed = [(cell, each) for cell, each in advised if each.confirmed is not None]
         # What is faster has its files all the same: whether it is worth its memory is the user's to weigh.
-        whole = [(cell, each) for cell, each in confirmed if each.question.priority != "memory" or recommended(each)]
+        # What runs fail under has none.
+        safe = [(cell, each) for cell, each in confirmed if not each.confirmed.fails]
+        whole = [(cell, each) for cell, each in safe if each.question.priority != "memory" or recommended(each)]
         if not whole:
             why = "nothing is recommended" if confirmed else "nothing was confirmed"
             say(f"{self.output}: no files: {why}", err=self.as_json)

@@ -20,7 +20,8 @@ class CellAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What to set for a cell, by the verdicts of one run. Ratios are arm/baseline, sizes are bytes.
 
     state     set: `setting` beat the baseline, and of those that did it has the largest effect
-              weigh: so it did, for so much more memory that it is the reader's to weigh
+              weigh: so it did, for so much more memory, or with so many runs that failed, that it is the reader's to
+              weigh
               leave: nothing was better, and nothing is open: `setting` is the baseline
               undecided: nothing was better so far, and `open` may be
               none: no verdict is possible, or nothing was compared
@@ -31,6 +32,7 @@ class CellAnswer(msgspec.Struct, frozen=True, kw_only=True):
     beside    arms that beat the baseline too. They were not compared with `setting`; `overlapping` are those whose
               interval overlaps with its own, so that which of them is the better is open
     open      arms whose comparison is undecided
+    failed    runs of `setting` that failed or could not be started, where they are more than the baseline's; else 0
     memory, memory_before   of `setting` and of the baseline at their most, with the pool that is reserved for it, used
               or not; null where it is not known. pool: its pool alone
     """
@@ -51,6 +53,7 @@ class CellAnswer(msgspec.Struct, frozen=True, kw_only=True):
     beside: tuple[str, ...] = ()
     overlapping: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
+    failed: int = 0
     memory: int | None = None
     memory_before: int | None = None
     pool: int = 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from hugewise.model.answer import GROWTH, POOL_GROWTH, AnswerState, CellAnswer
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.report import numbers
@@ -61,8 +63,21 @@ def _better(cell: CellResult, better: Sequence[Comparison], order: Sequence[Comp
     dear = growth > (POOL_GROWTH if arm is not None and arm.pool_bytes else GROWTH)
     name = f"`{printable(best.arm)}`"
     what = f"Yours to weigh, as {name} is better for {100 * growth:.0f}% more memory" if dear else f"Set {name}"
-    state: AnswerState = "weigh" if dear else "set"
-    return _made(cell, state, best.arm, what, _effect(cell, best), rests=best, order=order, beside=better[1:])
+    failed, of_base = (
+        _failed(cell, arm, unstarted)
+        for arm, unstarted in ((best.arm, best.unstarted_arm), (best.baseline, best.unstarted_baseline))
+    )
+    if fails := failed > of_base:
+        what = f"Yours to weigh, as {name} is better and {failed} of its runs failed ({_base(cell)}: {of_base})"
+    state: AnswerState = "weigh" if dear or fails else "set"
+    made = _made(cell, state, best.arm, what, _effect(cell, best), rests=best, order=order, beside=better[1:])
+    return msgspec.structs.replace(made, failed=failed if fails else 0)
+
+
+def _failed(cell: CellResult, name: str, unstarted: int) -> int:
+    """Runs of an arm that failed, or could not be started."""
+    arm = arm_of(cell, name)
+    return unstarted + (0 if arm is None else arm.failed)
 
 
 def _made(
@@ -194,19 +209,21 @@ def selection(results: Results) -> str:
 
 
 class SameAnswer(NamedTuple):
-    """The same answer for several cells."""
+    """The same answer for several cells. `fails`: runs of the setting failed in them."""
 
     state: AnswerState
     setting: str | None
     answers: tuple[CellAnswer, ...]
+    fails: bool = False
 
     @property
     def heading(self) -> str:
         """What to do, without the effects."""
         name = f"`{printable(self.setting)}`" if self.setting is not None else ""
+        price = "and runs of it failed" if self.fails else "for more memory"
         return {
             "set": f"Set {name}",
-            "weigh": f"Yours to weigh: {name} is better, for more memory",
+            "weigh": f"Yours to weigh: {name} is better, {price}",
             "leave": f"Leave it at {name}",
             "undecided": "Undecided",
             "none": "No answer",
@@ -215,10 +232,10 @@ class SameAnswer(NamedTuple):
 
 def joined(several: Iterable[CellAnswer]) -> Iterator[SameAnswer]:
     """Answers that are the same but for their cell together: first what is to be set, then what is open or left."""
-    groups: dict[tuple[AnswerState, str | None], list[CellAnswer]] = {}
+    groups: dict[tuple[AnswerState, str | None, bool], list[CellAnswer]] = {}
     for one in several:
-        groups.setdefault((one.state, one.setting), []).append(one)
+        groups.setdefault((one.state, one.setting, one.failed > 0), []).append(one)
     for state in ("set", "weigh", "undecided", "leave", "none"):
-        for (of, setting), found in groups.items():
+        for (of, setting, fails), found in groups.items():
             if of == state:
-                yield SameAnswer(state, setting, tuple(found))
+                yield SameAnswer(state, setting, tuple(found), fails)
