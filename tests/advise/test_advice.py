@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from mmap import PAGESIZE
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from hugewise.advise.question import Question, command
 from hugewise.advise.sentences import grown, mib, price
 from hugewise.inspection.neighbours import Neighbours, ProgramBeside
 from hugewise.model.metric import Metric
+from hugewise.quantity import format_size
 from tests.advise.test_pilot import SEEN
 from tests.build import known
 from tests.build.results import cell_result, comparison, summary
@@ -112,6 +114,18 @@ def test_the_price_of_a_pool_counts_the_pool() -> None:
     assert said[-1] == f"Price: {most}."
 
 
+def test_middle_sized_pages_are_delivered_too() -> None:
+    arms = [
+        summary("as-is", [], "wall_s", coverage={f"anon:{PAGESIZE}": 1.0}),
+        summary("always-64k", [], "wall_s", coverage={f"anon:{PAGESIZE}": 0.25, f"anon:{16 * PAGESIZE}": 0.75}),
+    ]
+    one = comparison("always-64k", "wall_s", "better", baseline="as-is", ratio=0.8, low=0.7, high=0.9)
+    made = confirmed(
+        "r/1", cell_result("command", "command", Metric("wall_s", "s", "lower", "time"), {}, arms, [one]), one
+    )
+    assert (made.huge_before, made.huge_after) == (0.0, 0.75)
+
+
 def test_a_footprint_that_hardly_changed_has_no_sign() -> None:
     same = last(memory_before=100 << 20, memory_after=(100 << 20) - 1)
     (price,) = (one for one in details(same) if one.startswith("Price"))
@@ -157,7 +171,7 @@ def test_what_stands_behind_it_is_told() -> None:
     assert any("pool-2m" in one and "at the screening's rate of 10%" in one for one in said)
     assert any("advised" in one and "judged by blocks of its own: better" in one for one in said)
     assert "Not tried: off: the program has base pages already." in said
-    assert "Delivered: 97% of its memory in huge pages (0% before)." in said
+    assert f"Delivered: 97% of its memory in pages above {format_size(PAGESIZE)} (0% before)." in said
     assert said[-1] == "Price: at most 104 MiB of memory, +4.0% by the most of all runs."
 
 

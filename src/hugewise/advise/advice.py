@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from mmap import PAGESIZE
 from typing import Literal
 
 import msgspec
@@ -18,7 +19,7 @@ from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.causes import explained
 from hugewise.advise.decision import MeasuredSetting, TradeOff
 from hugewise.advise.footprint import FootprintChange
-from hugewise.advise.pilot import LARGEST_BASE, ProgramAsIs
+from hugewise.advise.pilot import ProgramAsIs
 from hugewise.advise.question import Question
 from hugewise.errors import UserError
 from hugewise.inspection.neighbours import Neighbours
@@ -26,7 +27,7 @@ from hugewise.model.answer import GROWTH, POOL_GROWTH
 from hugewise.model.design import ESTIMANDS, Kind
 from hugewise.model.metric import Metric
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Verdict
-from hugewise.quantity import format_duration
+from hugewise.quantity import format_duration, format_size
 from hugewise.report import numbers
 from hugewise.report.sentences import arm_of
 
@@ -198,10 +199,10 @@ def _memory(arm: ArmSummary | None) -> int | None:
 
 
 def _huge(coverage: Mapping[str, float]) -> float | None:
-    """Share of private memory in huge pages; `coverage` has shares by `kind:page size`."""
+    """Share of private memory in pages above this machine's base size; `coverage` has shares by `kind:page size`."""
     private = {name: share for name, share in coverage.items() if name.startswith(("anon:", "hugetlb:"))}
     total = sum(private.values())
-    huge = sum(share for name, share in private.items() if int(name.partition(":")[2]) > LARGEST_BASE)
+    huge = sum(share for name, share in private.items() if int(name.partition(":")[2]) > PAGESIZE)
     return huge / total if total else None
 
 
@@ -353,7 +354,7 @@ def details(found: Advice) -> Iterator[str]:
         yield f"Design: {last.design}, {what}."
     if last.huge_after is not None:
         before = "" if last.huge_before is None else f" ({100 * last.huge_before:.0f}% before)"
-        yield f"Delivered: {100 * last.huge_after:.0f}% of its memory in huge pages{before}."
+        yield f"Delivered: {100 * last.huge_after:.0f}% of its memory in pages above {format_size(PAGESIZE)}{before}."
     if last.growth is not None and last.memory_after is not None:
         unused = last.seen.footprint.unused if last.seen is not None else None
         never = f" ({sentences.mib(unused)} of that never used)" if unused else ""

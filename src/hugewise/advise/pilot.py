@@ -20,7 +20,7 @@ from hugewise.report import numbers
 from hugewise.stats import power
 from hugewise.visible import printable
 
-__all__ = ["LARGEST_BASE", "ProgramAsIs", "judged", "must_have_begun", "needed", "remarks"]
+__all__ = ["ProgramAsIs", "judged", "must_have_begun", "needed", "remarks"]
 
 _SHORT_S = 0.02  # of which starting a process is a large part
 _MOST_SAID = 4 << 20  # bytes of an output that are compared
@@ -39,8 +39,7 @@ _LOAD_HINT = (
     "the load must do its work and end with status 0 by itself, without a terminal, while the server stays up; try both"
     " by hand"
 )
-LARGEST_BASE = 64 << 10
-"""Bytes: no kernel has larger base pages."""
+_LARGEST_BASE = 64 << 10  # bytes: no kernel has larger base pages
 
 
 class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +76,7 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
             int(name.partition(":")[2]): size for name, size in self.coverage.items() if name.startswith("anon:")
         }
         total = sum(private.values())
-        return sum(size for page, size in private.items() if page > LARGEST_BASE) / total if total else None
+        return sum(size for page, size in private.items() if page > _LARGEST_BASE) / total if total else None
 
     def pairs_in(self, seconds: float) -> int:
         """Pairs of runs that fit into so much time."""
