@@ -47,10 +47,19 @@ def test_what_reaches_least_comes_first() -> None:
         ("always", {"root": False}, "needs root"),
         ("always", {"mode": "always"}, "it is set so already"),
         ("always-64k", {"mthp": ()}, "no transparent huge pages of 64k"),
+        ("always-shared", {}, "its pages were not seen"),
+        ("always-shared", {"shared": 0.05}, "hardly any of its memory is shared"),
+        ("always-shared", {"shared": 0.6, "root": False}, "needs root"),
+        ("always-shared", {"shared": 0.6, "shared_mode": "always"}, "it is set so already"),
+        ("always-shared", {"shared": 0.6, "pmd": None}, "the kernel has no transparent huge pages"),
     ],
 )
 def test_what_cannot_reach_the_program_is_left_out_by_name(name: str, changes: dict[str, Any], words: str) -> None:
     assert words in left(name, **changes)
+
+
+def test_shared_memory_has_a_setting_of_its_own() -> None:
+    assert tried(shared=0.6) == ["advised", "pool-2m", "always", "always-shared", "always-64k"]
 
 
 LAID: dict[str, Any] = {"allocator": "glibc", "forked": 0, "executed": 0, "threads": 0}

@@ -75,7 +75,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
 
     memory_before, memory_after  bytes at their most, with the pool that is reserved, used or not (`reserved` of the
                                  candidate's): resident memory has no page of a pool
-    huge_before, huge_after  share of private memory in pages above the base size; None where it was not seen
+    huge_before, huge_after  share of memory, but for files, in pages above the base size; None where it was not seen
     measured     every arm of its run: `as-is`, the candidate, and the runner-up where one was measured beside it
     ratio        with its interval; None where failures outweigh. `failed`: arms of which runs failed, with how many
     fails        whether more of the candidate's failed than of the program as it is: nobody is told to set it then
@@ -199,10 +199,10 @@ def _memory(arm: ArmSummary | None) -> int | None:
 
 
 def _huge(coverage: Mapping[str, float]) -> float | None:
-    """Share of private memory in pages above this machine's base size; `coverage` has shares by `kind:page size`."""
-    private = {name: share for name, share in coverage.items() if name.startswith(("anon:", "hugetlb:"))}
-    total = sum(private.values())
-    huge = sum(share for name, share in private.items() if int(name.partition(":")[2]) > PAGESIZE)
+    """Share of memory, but for files, in pages above the base size; `coverage` has shares by `kind:page size`."""
+    memory = {name: share for name, share in coverage.items() if name.startswith(("anon:", "hugetlb:", "shmem:"))}
+    total = sum(memory.values())
+    huge = sum(share for name, share in memory.items() if int(name.partition(":")[2]) > PAGESIZE)
     return huge / total if total else None
 
 

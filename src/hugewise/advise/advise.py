@@ -199,6 +199,8 @@ def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
         executed=found.executed,
         threads=found.threads,
         unlaid=layouts.unlaid(asked),
+        shared=found.shared,
+        shared_mode="never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd, shared=True),
     )
 
 

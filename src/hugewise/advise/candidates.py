@@ -30,6 +30,7 @@ Reach = Literal["process", "pool", "host"]
 """What a setting changes: the program alone, a pool that is reserved beside it, or every program of the host."""
 
 _SOME = 0.005  # share of memory in huge pages below which there are none to speak of
+_MUCH = 0.1  # share of memory that is shared, above which it is worth a setting of its own
 _MOST = 0.95  # and above which there is nothing left to gain by more of them
 _LAID_PMD = 2 << 20
 _CUT = ("CPython", "jemalloc")
@@ -53,6 +54,8 @@ class ProgramHere(msgspec.Struct, frozen=True, kw_only=True):
     forked      processes that went on with a copy of its memory (fork without exec), `executed` programs that it began,
                 `threads`; None where that was not seen
     unlaid      why the layout library does not reach it, or None where it does
+    shared      share of its memory that it has mapped shared (buffers of PostgreSQL), and `shared_mode` of transparent
+                huge pages of that: always, advise, within_size, never, force or deny
     """
 
     root: bool
@@ -70,6 +73,8 @@ class ProgramHere(msgspec.Struct, frozen=True, kw_only=True):
     executed: int | None = None
     threads: int | None = None
     unlaid: str | None = None
+    shared: float | None = None
+    shared_mode: str = "never"
 
 
 class SettingCandidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,6 +223,16 @@ def _of_host(found: ProgramHere) -> str | None:
     return None if found.root else "turning a setting of the whole machine needs root"
 
 
+def _shared(found: ProgramHere) -> Mapping[str, Any] | str:
+    if found.shared is None or found.shared < _MUCH:
+        return "hardly any of its memory is shared" if found.shared is not None else "its pages were not seen"
+    if (why := _needs_thp(found)) or (why := _of_host(found)):
+        return why
+    if found.shared_mode in ("always", "force"):
+        return "it is set so already"
+    return {"name": "always-shared", "from": "thp-shmem", "mechanism": "system"}
+
+
 def _of_64k(found: ProgramHere) -> Mapping[str, Any] | str:
     if 64 << 10 not in found.mthp:
         return "the kernel has no transparent huge pages of 64k"
@@ -244,6 +259,12 @@ RULES: Sequence[CandidateRule] = (
         _layout_1g,
     ),
     CandidateRule("always", "host", "transparent huge pages for all memory of all programs", _always),
+    CandidateRule(
+        "always-shared",
+        "host",
+        "transparent huge pages for shared memory too, which no setting of a process reaches: buffers of databases",
+        _shared,
+    ),
     CandidateRule(
         "always-64k", "host", "middle-sized pages for all programs: fewer faults, little memory lost", _of_64k
     ),

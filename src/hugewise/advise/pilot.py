@@ -78,6 +78,13 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
         total = sum(private.values())
         return sum(size for page, size in private.items() if page > _LARGEST_BASE) / total if total else None
 
+    @property
+    def shared(self) -> float | None:
+        """Share of its memory that is mapped shared, files of disks not counted; None where no page was seen."""
+        total = sum(self.coverage.values())
+        shared = sum(size for name, size in self.coverage.items() if name.startswith("shmem:"))
+        return shared / total if total else None
+
     def pairs_in(self, seconds: float) -> int:
         """Pairs of runs that fit into so much time."""
         return int(seconds / self.block_s) if self.block_s > 0 else 0
