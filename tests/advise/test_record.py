@@ -17,23 +17,9 @@ from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
 from tests.advise.test_of_study import begun
 from tests.advise.test_phases import ASKED, Machine, machine
-from tests.requirements import need_root
+from tests.test_handing_over import THEM, home
 
-__all__ = ["machine"]
-
-THEM = 65534
-
-
-@pytest.fixture
-def home(reached: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the account that called sudo."""
-    need_root()
-    for name, value in (("SUDO_UID", str(THEM)), ("SUDO_GID", ""), ("SUDO_USER", "")):
-        monkeypatch.setenv(name, value)
-    folder = reached / "home"
-    folder.mkdir()
-    os.chown(folder, THEM, THEM)
-    return folder
+__all__ = ["home", "machine"]
 
 
 @pytest.fixture
