@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from hugewise.audit.facts import RunningProcess, ServerConfig
 from hugewise.audit.named import MOST_NAMED, NamedFiles
 from hugewise.audit.root import Root
 from hugewise.audit.running import Seen
-from tests.requirements import need, need_root
+from tests.requirements import need, need_own_namespaces, need_root
 
 
 def redis(*argv: str, of: str | None = "the account 1000") -> Seen:
@@ -52,9 +53,10 @@ def test_the_log_of_the_kernel_stays_for_who_logs_it() -> None:
 
 def test_another_mount_of_the_same_is_the_same(tmp_path: Path) -> None:
     need_root()
+    need_own_namespaces()
     script = (
-        f"mount -t proc proc {tmp_path} && exec python3 -c 'from hugewise.audit.named import NamedFiles;"
-        "from hugewise.audit.root import Root; import sys; root = Root();"
+        f"mount -t proc proc {tmp_path} && exec {shlex.quote(sys.executable)} -c '"
+        "from hugewise.audit.named import NamedFiles; from hugewise.audit.root import Root; import sys; root = Root();"
         f'print(NamedFiles(root).text("{tmp_path}/version"), root.unread())\''
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
