@@ -52,5 +52,5 @@ def test_warnings_are_told_with_the_verdict() -> None:
     results = replace(results, cells=(replace(cell, comparisons=(one, *cell.comparisons[1:])),))
     for told in (report(results), summary(results)):
         (verdicts,) = blocks(told, Verdicts)
-        assert [one for one in verdicts.verdicts if "It was <b>loud" in one.text]
-        assert "\x1b" not in verdicts.verdicts[0].text
+        (loud,) = (each for each in verdicts.verdicts if "It was <b>loud" in each.text)
+        assert "\x1b" not in loud.text
