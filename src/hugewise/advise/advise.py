@@ -10,7 +10,7 @@ import shlex
 import time
 from pathlib import Path
 
-from hugewise import reading, workloads
+from hugewise import workloads
 from hugewise.advise import advice as words
 from hugewise.advise import choosing, decision, layout_phases, layouts
 from hugewise.advise import pilot as pilots
@@ -77,14 +77,7 @@ def resume(
     """
     folder = folder.absolute()
     record = record or AdviceFolder(folder)
-    try:
-        own(folder, f"the advice {folder}")
-        record.hold()
-        found = reading.stored(record.place / RECORD, Advice)
-    except (OSError, reading.UnreadableError) as error:
-        raise UserError(f"{folder}: no advice: {error}", hint="name the folder that `hugewise advise` told") from None
-    if found.format != FORMAT:
-        raise UserError(f"{folder}: an advice of the format {found.format}", hint="ask for a new advice")
+    found = record.read(RECORD, Advice, FORMAT)
     if found.cwd and found.cwd != str(Path.cwd()):
         cure = f"cd {shlex.quote(found.cwd)}; its command may be another one elsewhere"
         raise UserError(f"{folder}: its command is run in {found.cwd}", hint=cure)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from hugewise import reading, workloads
+from hugewise import workloads
 from hugewise.advise import advise as phases
 from hugewise.advise import question as questions
 from hugewise.advise.advice import Advice, answer
@@ -138,14 +138,7 @@ def resume(
     """Go on with an advice of a study that was interrupted. Raises UserError, HugewiseError."""
     folder = folder.absolute()
     record = AdviceFolder(folder)
-    try:
-        own(folder, f"the advice {folder}")
-        record.hold()
-        found = reading.stored(record.place / RECORD, StudyAdvice)
-    except (OSError, reading.UnreadableError) as error:
-        raise UserError(f"{folder}: no advice: {error}", hint="name the folder that `hugewise advise` told") from None
-    if found.format != FORMAT:
-        raise UserError(f"{folder}: an advice of the format {found.format}", hint="ask for a new advice")
+    found = record.read(RECORD, StudyAdvice, FORMAT)
     if found.cwd and found.cwd != str(Path.cwd()):
         cure = f"cd {shlex.quote(found.cwd)}; its commands may be others elsewhere"
         raise UserError(f"{folder}: its commands are run in {found.cwd}", hint=cure)

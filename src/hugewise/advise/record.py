@@ -13,16 +13,25 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
+from typing import Protocol, TypeVar
 
+from hugewise import reading
 from hugewise.beneath import Folder
 from hugewise.errors import UserError
-from hugewise.files import hand_over, made_folder, storing, write_whole
+from hugewise.files import hand_over, made_folder, own, storing, write_whole
 
 __all__ = ["RECORD", "AdviceFolder"]
 
 RECORD = "advice.json"
 
 _OTHERS_WRITE = 0o022
+
+
+class _Versioned(Protocol):
+    format: int
+
+
+_Record = TypeVar("_Record", bound=_Versioned)
 
 
 class AdviceFolder:
@@ -51,6 +60,19 @@ class AdviceFolder:
         if os.geteuid() == 0 and self._held is None:
             self._held = Folder.open(self.place)
             self._close = weakref.finalize(self, self._held.close)
+
+    def read(self, name: str, kind: type[_Record], version: int) -> _Record:
+        """What stands in it, held from here on. Raises UserError where that is no record, or one of another version."""
+        try:
+            own(self.path, f"the advice {self.path}")
+            self.hold()
+            found = reading.stored(self.place / name, kind)
+        except (OSError, reading.UnreadableError) as error:
+            cure = "name the folder that `hugewise advise` told"
+            raise UserError(f"{self.path}: no advice: {error}", hint=cure) from None
+        if found.format != version:
+            raise UserError(f"{self.path}: an advice of the format {found.format}", hint="ask for a new advice")
+        return found
 
     def make(self) -> None:
         """Make it where it is not there yet, and hold it. Raises OSError, and UserError where it is not root's own."""
