@@ -68,7 +68,7 @@ wheel: .venv/ready
 
 # The newest packages that pyproject.toml allows, with the hashes of their files for all platforms.
 lock: .venv/ready
-	$(COMPILE) --upgrade --extra vm --group build --group test --group check -o requirements.lock pyproject.toml
+	$(COMPILE) --upgrade --extra vm --extra fleet --group build --group test --group check -o requirements.lock pyproject.toml
 	echo uv | $(COMPILE) --upgrade -o tools/uv.txt -
 
 clean:

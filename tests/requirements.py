@@ -13,7 +13,7 @@ import pytest
 
 from hugewise.machine.proc import mounts
 
-__all__ = ["need", "need_own_namespaces", "need_program", "need_root"]
+__all__ = ["need", "need_now", "need_own_namespaces", "need_program", "need_root"]
 
 
 def need(condition: bool, requirement: str) -> None:
@@ -23,6 +23,12 @@ def need(condition: bool, requirement: str) -> None:
     if os.environ.get("HUGEWISE_REQUIRE_ALL") == "1":
         pytest.fail(f"requires: {requirement} (HUGEWISE_REQUIRE_ALL is set)")
     pytest.skip(f"requires: {requirement}")
+
+
+def need_now(condition: bool, requirement: str) -> None:
+    """The same of what no installation brings: it is skipped by name wherever it is missing, also where all is required."""
+    if not condition:
+        pytest.skip(f"requires, at this moment: {requirement}")
 
 
 def need_root() -> None:
