@@ -30,9 +30,9 @@ BY_PATH = {
     "the run's folder, which is root's own under root (`files.own`)": (
         "attempt/performance",
         "attempt/resident",
-        "guests/machine",
         "host/local_machine",
         "machine/probe",
+        "machine/remote",
         "store/compacted",
         "store/folder",
         "store/log",

@@ -120,7 +120,8 @@ fn prepare(spec: &Spec) -> anyhow::Result<Result<Prepared, String>> {
     } else {
         // One file for both is opened once, so that neither writes over the other.
         let stdout = if spec.stdout == spec.stderr { stderr.try_clone()? } else { create(&spec.stdout)? };
-        (File::open("/dev/null").context("cannot open /dev/null")?.into(), stdout, None)
+        let stdin = spec.stdin.as_deref().unwrap_or(Path::new("/dev/null"));
+        (File::open(stdin).with_context(|| format!("cannot open {} (stdin)", stdin.display()))?.into(), stdout, None)
     };
     let bounds = Bounds::new(&spec.limits, [("stdout", &stdout), ("stderr", &stderr)]).context("its output")?;
     confine(spec)?;

@@ -63,7 +63,7 @@ impl<D: Dialect> Worker<D> {
             }
             let first = connections.len();
             for _ in &numbers {
-                let connection = Connection::open(address, lanes.len())?;
+                let connection = Connection::open(address, world.secret.as_ref(), lanes.len())?;
                 let data = epoll::EventData::new_u64(connections.len() as u64);
                 epoll::add(&epoll, connection.socket(), data, epoll::EventFlags::IN).context("epoll")?;
                 connections.push(connection);

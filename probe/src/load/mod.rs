@@ -23,6 +23,7 @@ mod redis;
 mod report;
 mod schedule;
 mod search;
+mod secret;
 mod source;
 mod tally;
 mod times;
@@ -184,9 +185,9 @@ fn pass() -> Result<()> {
 /// Store all, and have each server confirm how much it holds.
 fn preload(fleet: &Fleet) -> Result<Stored> {
     let done = fleet.run(Ask::every_key(Task::Preload, BULK_PIPELINE))?;
-    let options = &fleet.world.options;
+    let (options, secret) = (&fleet.world.options, fleet.world.secret.as_ref());
     let counts: Vec<u64> =
-        options.server.iter().map(|server| admin::count(options.protocol, server)).collect::<Result<_>>()?;
+        options.server.iter().map(|server| admin::count(options.protocol, server, secret)).collect::<Result<_>>()?;
     for (count, server) in counts.iter().zip(&options.server) {
         if *count != options.keys {
             bail!(Fell(format!(

@@ -2,9 +2,12 @@
 
 use std::ops::Range;
 
+use anyhow::Result;
+
 use crate::load::keys::Keys;
 use crate::load::options::Options;
 use crate::load::payload::Payloads;
+use crate::load::secret::Secret;
 use crate::load::source::Shares;
 
 /// The server failed: it closed, refused, or answered something else.
@@ -53,10 +56,11 @@ pub struct World {
     pub assignment: Assignment,
     pub payloads: Payloads,
     pub shares: Shares,
+    pub secret: Option<Secret>,
 }
 
 impl World {
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: Options) -> Result<Self> {
         let assignment = Assignment {
             threads: options.cpus.len().max(1) as u64,
             instances: (options.server.len() / options.slices.groups as usize) as u64,
@@ -65,7 +69,8 @@ impl World {
         let payloads = Payloads::new(&options.payload, options.seed);
         let keys = Keys::new(options.keys, options.popularity);
         let shares = Shares { keys, count: options.keys, sets: options.set_get.0, hits: options.hit_ratio };
-        Self { options, assignment, payloads, shares }
+        let secret = options.secret.as_deref().map(Secret::read).transpose()?;
+        Ok(Self { options, assignment, payloads, shares, secret })
     }
 
     /// The group of a server, and its place in it.

@@ -13,12 +13,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from hugewise.errors import ProbeError, SettingError
-from hugewise.guests import messages
-from hugewise.guests.agent import Agent
-from hugewise.guests.machine import OUTPUTS, GuestLauncher, guest_spec
-from hugewise.guests.messages import AgentFault, Answer, Request
 from hugewise.host import knob
-from hugewise.machine import probe
+from hugewise.machine import messages, probe
+from hugewise.machine.agent import Agent
+from hugewise.machine.messages import AgentFault, Answer, Request
+from hugewise.machine.remote import OUTPUTS, RemoteLauncher, remote_spec
 
 __all__ = ["NAME", "Order", "Orders", "Spawned"]
 
@@ -52,7 +51,7 @@ class Spawned:
     process: int
     job: probe.Job
     order: Order
-    launched: GuestLauncher | None = None
+    launched: RemoteLauncher | None = None
 
     def status(self) -> int:
         """Its exit status (negative: the signal that killed it). Raises ProbeError, StorageError."""
@@ -96,7 +95,7 @@ class Orders:
         if job.spec.barrier is not None:
             raise ProbeError("launchers of a guest cannot meet those of this host")
         process = len(self._spawned) + 1
-        spec = guest_spec(job.spec, process, self._outputs)
+        spec = remote_spec(job.spec, process, self._outputs)
         job.tell(spec)
         spawned = Spawned(process, job, self._add(messages.Spawn(process, spec)))
         self._spawned.append(spawned)
@@ -125,7 +124,7 @@ class Orders:
         end = time.monotonic() + timeout
         late = "has not carried out its orders"
         for each in self._spawned:
-            each.launched = GuestLauncher(agent, each.process, each.job, self._outputs)
+            each.launched = RemoteLauncher(agent, each.process, each.job, self._outputs)
         try:
             agent.expect(
                 {number: order.answer for number, order in enumerate(self._orders, 1)},
@@ -144,7 +143,7 @@ class Orders:
                 if each.launched is not None:
                     each.launched.close()
         for drift in knob.differing(agent, self._knobs):
-            raise SettingError(f"guest {agent.name} did not take {drift.path} = {drift.expected}: it is {drift.found}")
+            raise SettingError(f"{agent.name} did not take {drift.path} = {drift.expected}: it is {drift.found}")
         problems = [order.problem() for order in self._orders if not order.optional]
         return [problem for problem in problems if problem is not None]
 

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from hugewise.errors import MachineError, ProbeError
-from hugewise.guests import messages
-from hugewise.guests.agent import CHUNK, Agent
-from hugewise.machine import probe
+from hugewise.machine import messages, probe
+from hugewise.machine.agent import CHUNK, Agent
 from tests.build.agents import HELLO, FakeGuest, fake_guest, greeted
-from tests.guests.live_agent import SPEC
+from tests.build.live_agent import SPEC
 
 
 class Heard:
@@ -67,7 +66,7 @@ def test_another_version_of_the_agent_is_named() -> None:
 def test_who_booted_the_guest_adds_what_its_console_said() -> None:
     ours, theirs = socket.socketpair()
     theirs.close()
-    agent = Agent(ours, "fake", lambda message: MachineError(f"{message}\n  console: Kernel panic"))
+    agent = Agent(ours, "guest fake", lambda message: MachineError(f"{message}\n  console: Kernel panic"))
     with pytest.raises(MachineError, match="guest fake: it ended\n  console: Kernel panic"):
         agent.hello(10)
     agent.close()

@@ -15,11 +15,11 @@ import msgspec
 import pytest
 
 from hugewise.errors import MachineError, ProbeError, StorageError
-from hugewise.guests.agent import CHUNK
-from hugewise.guests.folders import GuestFolders
 from hugewise.machine import probe, serving
+from hugewise.machine.agent import CHUNK
+from hugewise.machine.remote_folders import RemoteFolders
 from hugewise.machine.serving import Serving
-from tests.guests.live_agent import Live, job, live
+from tests.build.live_agent import Live, job, live
 from tests.requirements import need_root
 
 SH = "/bin/sh"
@@ -210,9 +210,9 @@ def test_the_host_reads_and_writes_as_the_local_one(guest: Live) -> None:
 
 def test_scratch_folders_of_an_attempt(guest: Live) -> None:
     place = guest.folder / "scratch"
-    folders = GuestFolders.open(guest.machine, str(place), None, None)
+    folders = RemoteFolders.open(guest.machine, str(place), None, None)
     assert stat.S_IMODE(place.stat().st_mode) == 0o711
-    assert GuestFolders.open(guest.machine, str(place), None, None) == folders
+    assert RemoteFolders.open(guest.machine, str(place), None, None) == folders
     data = folders.folder("data")
     assert data == place / "data"
     (data / "file").write_text("1")
@@ -228,7 +228,7 @@ def test_scratch_folders_of_an_attempt(guest: Live) -> None:
 
 def test_an_account_owns_what_is_made_for_it(guest: Live) -> None:
     need_root()
-    made = GuestFolders.open(guest.machine, str(guest.folder / "scratch"), 65534, 65534).folder("run")
+    made = RemoteFolders.open(guest.machine, str(guest.folder / "scratch"), 65534, 65534).folder("run")
     assert (made.stat().st_uid, made.stat().st_gid) == (65534, 65534)
 
 

@@ -1,4 +1,4 @@
-"""What the host and a guest's agent say to each other, as values and as lines; the table is in docs/design/guests.md.
+"""What hugewise and the agent of another machine say to each other, as values and as lines (docs/design/guests.md).
 
 Nothing that comes from a guest is believed before it is checked here: a line has its bounds, its form and its types.
 """

@@ -1,6 +1,6 @@
-"""A guest as a `machine.Machine`, over the agent that runs in it.
+"""Another machine (a guest, the host of a client) as a `machine.Machine`, over the agent that runs there.
 
-What a program writes there lies in the guest's memory until it has ended; then it is taken over to this side and
+What a program writes there lies there until it has ended; then it is taken over to this side and
 removed there. So a caller finds the same files as after a program of this host.
 """
 
@@ -19,21 +19,21 @@ import msgspec
 
 from hugewise.errors import HugewiseError, MachineError, ProbeError, StorageError
 from hugewise.files import storing
-from hugewise.guests.agent import MOST_OF_A_FILE, Agent
 from hugewise.machine import probe, programs
+from hugewise.machine.agent import MOST_OF_A_FILE, Agent
 from hugewise.machine.foreign import heard, plain
 from hugewise.model.host import Host
 from hugewise.reading import UnreadableError
 
-__all__ = ["OUTPUTS", "GuestLauncher", "GuestMachine", "guest_spec"]
+__all__ = ["OUTPUTS", "RemoteLauncher", "RemoteMachine", "remote_spec"]
 
-OUTPUTS = "/run/hugewise-out"  # in the guest
+OUTPUTS = "/run/hugewise-out"  # in a guest
 
 
-class GuestLauncher:
-    """A launcher in a guest, and the files of its job on this side: `machine.Running`, and what its agent tells it.
+class RemoteLauncher:
+    """A launcher of another machine: `machine.Running`, told by its agent; and the files of its job on this side.
 
-    Where the guest is gone before the launcher has ended, `poll` and `wait` raise MachineError, but for who has asked
+    Where the machine is gone before the launcher has ended, `poll` and `wait` raise MachineError, but for who has asked
     for its end: that is what became of it, as if by SIGKILL.
     """
 
@@ -53,8 +53,8 @@ class GuestLauncher:
 
     @property
     def spec(self) -> probe.Spec:
-        """What the launcher is told: its outputs are in the guest."""
-        return guest_spec(self.job.spec, self.process, self._folder)
+        """What the launcher is told: its outputs are there."""
+        return remote_spec(self.job.spec, self.process, self._folder)
 
     # -- what the agent tells, on the thread that reads its channel
 
@@ -67,7 +67,7 @@ class GuestLauncher:
                 for _ in probe.decode([f"{text}\n".encode()]):
                     pass
             except ProbeError as error:
-                why = f"guest {self._agent.name}: its launcher said something unknown: {plain(error.message)}"
+                why = f"{self._agent.name}: its launcher said something unknown: {plain(error.message)}"
                 self._problem = self._problem or MachineError(why)
                 return
             try:
@@ -103,7 +103,7 @@ class GuestLauncher:
         except FileNotFoundError:
             return  # it was not opened: a micro-workload says all to its launcher
         except OSError as error:
-            raise MachineError(f"guest {self._agent.name}: cannot read {path}: {error.strerror}") from None
+            raise MachineError(f"{self._agent.name}: cannot read {path}: {error.strerror}") from None
         with suppress(OSError):
             self._agent.remove(path)
 
@@ -161,10 +161,10 @@ class GuestLauncher:
                 self._descriptor = -1
 
 
-def guest_spec(spec: probe.Spec, process: int, outputs: str) -> probe.Spec:
-    """The same specification with outputs below the folder `outputs` of the guest: one file where it named one.
+def remote_spec(spec: probe.Spec, process: int, outputs: str) -> probe.Spec:
+    """The same specification with outputs below the folder `outputs` there: one file where it named one.
 
-    How much room is left there is not watched: it is the guest's own memory, or asked of a server at every look.
+    How much room is left there is not watched: it is a guest's own memory, or asked of a server at every look.
     """
     stderr = f"{outputs}/{process}.stderr"
     stdout = stderr if spec.stdout == spec.stderr else f"{outputs}/{process}.stdout"
@@ -173,7 +173,7 @@ def guest_spec(spec: probe.Spec, process: int, outputs: str) -> probe.Spec:
 
 
 def take(agent: Agent, path: str, target: Path) -> None:
-    """Write a file of the guest to `target`. Raises OSError for the guest's side, StorageError for this one."""
+    """Write a file of that machine to `target`. Raises OSError for its side, StorageError for this one."""
     pieces = agent.get(path)
     first = next(pieces, b"")  # where there is no such file, none is made here
     with ExitStack() as stack:
@@ -186,10 +186,10 @@ def take(agent: Agent, path: str, target: Path) -> None:
                     rest = rest[file.write(rest) :]
 
 
-class GuestMachine:
-    """A guest on which programs run: `machine.Machine`.
+class RemoteMachine:
+    """Another machine on which programs run: `machine.Machine`.
 
-    outputs  folder in the guest for what programs say
+    outputs  folder there for what programs say
     """
 
     counters = False
@@ -212,13 +212,13 @@ class GuestMachine:
         try:
             return self.agent.ports(count)
         except OSError as error:
-            raise MachineError(f"guest {self.agent.name}: no free ports: {error.strerror}") from None
+            raise MachineError(f"{self.agent.name}: no free ports: {error.strerror}") from None
 
-    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> GuestLauncher:
+    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> RemoteLauncher:
         """Start the launcher. Raises ProbeError, StorageError, MachineError."""
         if inherited or job.spec.barrier is not None:
             raise ProbeError("launchers of a guest cannot meet those of this host")
-        launched = GuestLauncher(self.agent, self.agent.process(), job, self._outputs)
+        launched = RemoteLauncher(self.agent, self.agent.process(), job, self._outputs)
         try:
             job.tell(launched.spec)
             self.agent.spawn(launched.process, launched.spec, launched)
@@ -226,7 +226,7 @@ class GuestMachine:
             launched.lost()
             launched.close()
             if isinstance(error, OSError):
-                raise ProbeError(f"it does not start in guest {self.agent.name}: {error.strerror}") from None
+                raise ProbeError(f"it does not start in {self.agent.name}: {error.strerror}") from None
             raise
         return launched
 
@@ -268,11 +268,11 @@ class GuestMachine:
                 try:
                     content = b"".join(self.agent.get(path))
                 except OSError as error:
-                    raise UnreadableError(f"{path} in guest {self.agent.name}: {error.strerror}") from None
+                    raise UnreadableError(f"{path} in {self.agent.name}: {error.strerror}") from None
                 total += len(content)
                 if total > MOST_OF_A_FILE:
                     why = f"the files in {plain(folder)} have more than the {MOST_OF_A_FILE} bytes that are taken over"
-                    raise MachineError(f"guest {self.agent.name}: {why}")
+                    raise MachineError(f"{self.agent.name}: {why}")
                 yield content
 
     def remove(self, path: str) -> None:
@@ -285,4 +285,4 @@ class GuestMachine:
         try:
             yield
         except OSError as error:
-            raise StorageError(f"cannot {plain(what)} in guest {self.agent.name}: {error.strerror}") from None
+            raise StorageError(f"cannot {plain(what)} in {self.agent.name}: {error.strerror}") from None
