@@ -82,7 +82,9 @@ class CountingMachine:
         """It has no files of its own. Raises MachineError."""
         raise self._cannot(f"has no folder {path}")
 
-    def put(self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None) -> None:
+    def put(
+        self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None, *, mode: int = 0o644
+    ) -> None:
         """Likewise."""
         raise self._cannot(f"takes no file {folder}/{name}")
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 
 from hugewise.errors import ProbeError, SettingError
 from hugewise.host import knob
-from hugewise.machine import messages, probe
+from hugewise.machine import messages, probe, requests
 from hugewise.machine.agent import Agent
-from hugewise.machine.messages import AgentFault, Answer, Request
+from hugewise.machine.messages import AgentFault, Answer
 from hugewise.machine.remote import OUTPUTS, RemoteLauncher, remote_spec
+from hugewise.machine.requests import Request
 
 __all__ = ["NAME", "Order", "Orders", "Spawned"]
 
@@ -77,7 +78,7 @@ class Orders:
 
     def write(self, path: str, text: str, *, optional: bool = False) -> None:
         """Write a file that is there."""
-        self._add(messages.WriteFile(path, text), optional=optional)
+        self._add(requests.WriteFile(path, text), optional=optional)
 
     def turn(self, wanted: Mapping[str, str]) -> None:
         """Turn knobs. Whether the kernel took them is looked at when the orders are collected."""
@@ -88,7 +89,7 @@ class Orders:
 
     def settle(self, seconds: float) -> None:
         """Idle: what a kernel does in the background after boot is done then."""
-        self._add(messages.Settle(seconds))
+        self._add(requests.Settle(seconds))
 
     def spawn(self, job: probe.Job) -> Spawned:
         """Start a launcher. Raises StorageError when what it is told cannot be kept."""
@@ -97,21 +98,21 @@ class Orders:
         process = len(self._spawned) + 1
         spec = remote_spec(job.spec, process, self._outputs)
         job.tell(spec)
-        spawned = Spawned(process, job, self._add(messages.Spawn(process, spec)))
+        spawned = Spawned(process, job, self._add(requests.Spawn(process, spec)))
         self._spawned.append(spawned)
         return spawned
 
     def wait(self, spawned: Spawned) -> None:
         """Begin nothing more before that launcher has ended."""
-        self._add(messages.Wait(spawned.process), optional=True)  # its start says why there is none
+        self._add(requests.Wait(spawned.process), optional=True)  # its start says why there is none
 
     def _add(self, request: Request, *, optional: bool = False) -> Order:
         self._orders.append(Order(request, optional))
         return self._orders[-1]
 
     def render(self) -> bytes:
-        """The file for the initramfs. Raises OSError for an order that cannot be said (`messages.encode`)."""
-        return b"".join(messages.encode(number, order.request) for number, order in enumerate(self._orders, 1))
+        """The file for the initramfs. Raises OSError for an order that cannot be said (`requests.encode`)."""
+        return b"".join(requests.encode(number, order.request) for number, order in enumerate(self._orders, 1))
 
     # -- hearing what came of them
 

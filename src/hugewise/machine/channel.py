@@ -20,9 +20,10 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from hugewise.errors import MachineError
-from hugewise.machine import messages, probe
+from hugewise.machine import messages, probe, requests
 from hugewise.machine.foreign import plain
-from hugewise.machine.messages import AgentFault, Answer, Ended, EventLine, Hello, Malformed, Request
+from hugewise.machine.messages import AgentFault, Answer, Arrived, Ended, EventLine, Hello, Malformed
+from hugewise.machine.requests import Request
 
 __all__ = ["PATIENCE_S", "WATCHED_S", "Channel", "Listener"]
 
@@ -40,6 +41,10 @@ class Listener(Protocol):
 
     def line(self, text: str) -> None:
         """The launcher said this line."""
+        ...
+
+    def arrived(self) -> None:
+        """The launcher is held, and waits at its barrier."""
         ...
 
     def ended(self, status: int, stderr: str) -> None:
@@ -105,7 +110,7 @@ class Channel:
         def watching() -> None:
             with suppress(MachineError, OSError):
                 while not self._closed.wait(every):
-                    self.ask_for(messages.Status("/"), messages.StatusFound, patience)
+                    self.ask_for(requests.Status("/"), messages.StatusFound, patience)
 
         threading.Thread(target=watching, name=f"watch of {self.name}", daemon=True).start()
 
@@ -134,7 +139,7 @@ class Channel:
     def poweroff(self, timeout: float = PATIENCE_S) -> bool:
         """Tell the guest to end, and wait until the channel does; False when it has not after `timeout` seconds."""
         with suppress(MachineError):
-            self._send(messages.Poweroff())
+            self._send(requests.Poweroff())
         return self._closed.wait(timeout)
 
     def close(self) -> None:
@@ -183,7 +188,7 @@ class Channel:
         future: Future[Answer] = Future()
         with self._state:
             number = next(self._numbers)
-        line = messages.encode(number, request)
+        line = requests.encode(number, request)
         with self._state:
             if self._gone is not None:
                 raise self.gone()
@@ -223,8 +228,8 @@ class Channel:
                 line, searched = bytes(pending[:end]), 0
                 del pending[: end + 1]
                 yield line
-            if len(pending) >= messages.LONGEST:
-                raise Malformed(f"a line of more than {messages.LONGEST} bytes")
+            if len(pending) >= requests.LONGEST:
+                raise Malformed(f"a line of more than {requests.LONGEST} bytes")
 
     def _hear(self, line: bytes) -> None:
         heard = messages.decode(line)
@@ -250,6 +255,8 @@ class Channel:
                 waiting.set_result(heard)
             case EventLine() if listener is not None:
                 listener.line(heard.text)
+            case Arrived() if listener is not None:
+                listener.arrived()
             case Ended() if listener is not None:
                 listener.ended(heard.status, heard.stderr)
             case _:

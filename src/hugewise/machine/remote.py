@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -33,6 +34,8 @@ OUTPUTS = "/run/hugewise-out"  # in a guest
 class RemoteLauncher:
     """A launcher of another machine: `machine.Running`, told by its agent; and the files of its job on this side.
 
+    One with a barrier meets those of this host: its arrival goes into `ready`, and the end of `go` to its agent.
+
     Where the machine is gone before the launcher has ended, `poll` and `wait` raise MachineError, but for who has asked
     for its end: that is what became of it, as if by SIGKILL.
     """
@@ -50,6 +53,8 @@ class RemoteLauncher:
             job.stderr.write_bytes(b"")
             self._events = job.events.open("wb", buffering=0)
         self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        barrier = job.spec.barrier  # duplicates: they may be closed here before this hears of it
+        self._ready, self._go = (-1, -1) if barrier is None else (os.dup(barrier.ready), os.dup(barrier.go))
 
     @property
     def spec(self) -> probe.Spec:
@@ -76,6 +81,19 @@ class RemoteLauncher:
                     rest = rest[self._events.write(rest) :]
             except OSError as error:
                 self._problem = self._problem or StorageError(f"cannot write {self.job.events}: {error.strerror}")
+
+    def arrived(self) -> None:
+        """It waits at its barrier; that it may go on is waited for by a thread of its own."""
+        with self._lock:
+            if self._ready >= 0:
+                os.write(self._ready, b"r")
+        threading.Thread(target=self._let_go, daemon=True).start()
+
+    def _let_go(self) -> None:
+        if self._go >= 0:
+            select.select([self._go, self._descriptor], [], [])
+        with suppress(MachineError, OSError):
+            self._agent.release(self.process)
 
     def ended(self, status: int, stderr: str) -> None:
         """The launcher is gone; taking over its files is for a thread of its own, as the agent is asked for them."""
@@ -115,6 +133,9 @@ class RemoteLauncher:
                 self._status = 128 - status if status > 128 else status
             self._events.close()
             self._done.set()
+            if self._ready >= 0:
+                os.close(self._ready)
+                self._ready = -1
             if self._descriptor >= 0:
                 os.eventfd_write(self._descriptor, 1)
 
@@ -156,9 +177,10 @@ class RemoteLauncher:
 
     def close(self) -> None:
         with self._lock:
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-                self._descriptor = -1
+            for descriptor in (self._descriptor, self._go):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            self._descriptor = self._go = -1
 
 
 def remote_spec(spec: probe.Spec, process: int, outputs: str) -> probe.Spec:
@@ -169,7 +191,7 @@ def remote_spec(spec: probe.Spec, process: int, outputs: str) -> probe.Spec:
     stderr = f"{outputs}/{process}.stderr"
     stdout = stderr if spec.stdout == spec.stderr else f"{outputs}/{process}.stdout"
     limits = msgspec.structs.replace(spec.limits, rooms=())
-    return msgspec.structs.replace(spec, stdout=stdout, stderr=stderr, limits=limits)
+    return msgspec.structs.replace(spec, stdout=stdout, stderr=stderr, limits=limits, barrier=None)
 
 
 def take(agent: Agent, path: str, target: Path) -> None:
@@ -215,13 +237,13 @@ class RemoteMachine:
             raise MachineError(f"{self.agent.name}: no free ports: {error.strerror}") from None
 
     def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> RemoteLauncher:
-        """Start the launcher. Raises ProbeError, StorageError, MachineError."""
-        if inherited or job.spec.barrier is not None:
-            raise ProbeError("launchers of a guest cannot meet those of this host")
+        """Start the launcher; of `inherited` descriptors only those of its barrier reach it, through its agent. Raises
+        ProbeError, StorageError, MachineError.
+        """
         launched = RemoteLauncher(self.agent, self.agent.process(), job, self._outputs)
         try:
             job.tell(launched.spec)
-            self.agent.spawn(launched.process, launched.spec, launched)
+            self.agent.spawn(launched.process, launched.spec, launched, held=job.spec.barrier is not None)
         except BaseException as error:
             launched.lost()
             launched.close()
@@ -252,10 +274,12 @@ class RemoteMachine:
             self.agent.remove(path)
             self.agent.make(path, 0o700, uid, gid)
 
-    def put(self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None) -> None:
+    def put(
+        self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None, *, mode: int = 0o644
+    ) -> None:
         """Write a file, with the folders that it lies in."""
         with self._storing(f"write {folder}/{name}"):
-            self.agent.put(f"{folder}/{name}", content, 0o644, uid=uid, gid=gid)
+            self.agent.put(f"{folder}/{name}", content, mode, uid=uid, gid=gid)
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
         """Files by name; of all of them together no more than of one, else MachineError. Raises UnreadableError for a
