@@ -20,6 +20,7 @@ from hugewise.study.study import Study
 if TYPE_CHECKING:
     import duckdb
 
+    from hugewise.model.client import ClientHost
     from hugewise.model.results import Results
     from hugewise.plan.plan import Plan
     from hugewise.session.progress import Event
@@ -47,14 +48,17 @@ def run(
     seed: bytes | None = None,
     listener: Callable[[Event], None] = lambda _: None,
     anyway: bool = False,
+    client: ClientHost | None = None,
 ) -> Results:
     """Run `study` in a new folder below `results` and return what it found. An interrupt ends it cleanly: what was
-    accepted is in the results, whose state says `interrupted`. `anyway`: as root, beside another account's run. Raises
-    HugewiseError.
+    accepted is in the results, whose state says `interrupted`. `anyway`: as root, beside another account's run.
+    `client`: the host that the clients of its servers are on. Raises HugewiseError.
     """
     from hugewise.session import session
 
-    return open_results(session.run(study, Path(results), seed=seed, listener=listener, anyway=anyway).path)
+    return open_results(
+        session.run(study, Path(results), seed=seed, listener=listener, anyway=anyway, client=client).path
+    )
 
 
 def resume(folder: Path | str, *, listener: Callable[[Event], None] = lambda _: None, anyway: bool = False) -> Results:

@@ -190,6 +190,7 @@ class _Aboard:
     own = True
     meets = False
     cwd = "/"
+    far: None = None
     places: Slots = ()  # QEMU as a whole has its slot
     site: Site = field(init=False)
 
