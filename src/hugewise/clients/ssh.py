@@ -45,7 +45,7 @@ _SHELL = """umask 077
 mkdir -- "$1" && chmod 711 -- "$1" || exit 73
 trap 'rm -rf -- "$1"' EXIT
 trap 'exit 129' HUP INT TERM
-head -c "$2" > "$1/hugewise-probe" && chmod 700 -- "$1/hugewise-probe" || exit 74
+head -c "$2" > "$1/hugewise-probe" && chmod 755 -- "$1/hugewise-probe" || exit 74
 TMPDIR="$1" "$1/hugewise-probe" agent --channel - --silence "$3"
 """
 
