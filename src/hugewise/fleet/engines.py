@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hugewise.errors import UserError
 from hugewise.fleet.engine import Engine
 from hugewise.fleet.inventory import Inventory
@@ -10,8 +12,11 @@ from hugewise.fleet.ssh import SshEngine
 __all__ = ["engine_of"]
 
 
-def engine_of(inventory: Inventory) -> Engine:
-    """Not connected yet. Raises UserError where it is not there, such as without the extra that it needs."""
+def engine_of(inventory: Inventory, fleet: str, tell: Callable[[str], None]) -> Engine:
+    """Not connected yet; `fleet` is the identity of the fleet, and `tell` hears what a person should know. Raises
+    UserError where it is not there, such as without the extra that it needs.
+    """
+    del fleet, tell  # of engines with a scheduler
     if inventory.fleet.engine == "ssh":
         return SshEngine(inventory)
     raise UserError(
