@@ -92,11 +92,8 @@ class FleetFolder:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             try:
                 end = _whole(descriptor)
-                line = msgspec.json.encode(record) + b"\n"
                 try:
-                    if os.write(descriptor, line) != len(line):
-                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                    os.fsync(descriptor)
+                    _written(descriptor, msgspec.json.encode(record) + b"\n")
                 except OSError:
                     os.ftruncate(descriptor, end)
                     raise
@@ -125,6 +122,12 @@ class FleetFolder:
         if not found or not isinstance(found[0], FleetOpened):
             raise RunError(f"{path} has no first record", hint="start the fleet anew: hugewise fleet run")
         return found
+
+
+def _written(descriptor: int, line: bytes) -> None:
+    if os.write(descriptor, line) != len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.fsync(descriptor)
 
 
 def _whole(descriptor: int) -> int:

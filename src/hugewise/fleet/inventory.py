@@ -1,4 +1,4 @@
-"""The hosts of a fleet, from a TOML file: how each is reached, where its installation and its spool are, what it may do.
+"""The hosts of a fleet, from a TOML file: how each is reached, where its installation and spool are, what it may do.
 
     [fleet]
     engine = "ssh"

@@ -46,6 +46,7 @@ __all__ = [
     "decode_answer",
     "decode_order",
     "encode",
+    "refused",
     "safe_file",
 ]
 
@@ -147,7 +148,7 @@ class ForgetOrder(_Order, frozen=True, tag="forget"):
 
 
 class EndOrder(_Order, frozen=True, tag="end"):
-    """Interrupt the run, as by Ctrl-C: it puts the host back and is kept. Returns at once; look whether it has ended."""
+    """Interrupt the run, as by Ctrl-C: it puts the host back and is kept. Answered at once."""
 
     assignment: Assignment
 
