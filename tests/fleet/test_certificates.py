@@ -119,7 +119,9 @@ def test_who_gives_orders_is_called_by_nobody(authority: Authority) -> None:
     assert isinstance(seen, ssl.SSLError)
 
 
-def test_no_key_is_printed_or_left_as_a_file(authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_key_is_printed_or_left_as_a_file(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     made = authority.host("alpha", HERE)

@@ -121,7 +121,9 @@ class Authority:
         if whose is not None:
             both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
             made = made.add_extension(x509.ExtendedKeyUsage(both), False)
-            made = made.add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(whose[1]))]), False)
+            made = made.add_extension(
+                x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(whose[1]))]), False
+            )
         return made.sign(signer, hashes.SHA256())
 
 

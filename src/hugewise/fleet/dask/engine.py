@@ -22,6 +22,7 @@ from hugewise.fleet.dask.child import SchedulerChild
 from hugewise.fleet.dask.worker import WorkerSettings
 from hugewise.fleet.inventory import HostEntry, Inventory
 from hugewise.fleet.orders import HostAnswer, HostOrder
+from hugewise.visible import printable
 
 __all__ = ["DaskEngine", "StartWorker"]
 
@@ -80,6 +81,15 @@ class DaskEngine:
             self._watching.join(10)
         self._disconnect()
 
+    @property
+    def scheduler(self) -> int | None:
+        """The process of the scheduler, where there is one."""
+        return None if self._child is None else self._child.pid
+
+    def why(self, host: str) -> str:
+        """Why a host has no worker, as far as that is known; empty where it is not, or has one."""
+        return self._hosts[host].told.removeprefix(": ")
+
     def present(self) -> frozenset[str]:
         """Hosts whose workers are registered."""
         return self._present
@@ -104,8 +114,7 @@ class DaskEngine:
         except TimeoutError:
             raise HostLostError(f"{host} gave no answer within {timeout:g} s") from None
         except Exception as error:  # Dask's own, and whatever else a worker may raise: it is no answer
-            said = f"{type(error).__name__}: {error}".partition("\n")[0][:300]
-            raise HostLostError(f"{host} was lost while it had an order ({said})") from None
+            raise HostLostError(f"{host}: {_why(error)}") from None
         finally:
             if future is not None:
                 with suppress(Exception):
@@ -202,11 +211,22 @@ class DaskEngine:
             host=host.name,
             scheduler=scheduler,
             address=host.address,
+            installation=self._inventory.installation(host),
             spool=self._inventory.spool(host),
             cpu=self._inventory.cpu(host),
-            sudo=host.root,
+            root=host.root,
         )
         return msgspec.json.encode(told) + b"\n"
+
+
+def _why(error: Exception) -> str:
+    """In words, what Dask says of a task that came to nothing."""
+    kind = type(error).__name__
+    if kind == "KilledWorker":
+        return "its worker was lost while it had an order"
+    if kind in ("CancelledError", "FutureCancelledError", "CommClosedError"):
+        return "Dask's scheduler was lost while it had an order"
+    return f"an order came to nothing ({kind}: {printable(str(error).partition(chr(10))[0])[:300]})"
 
 
 class _Supervised:

@@ -23,12 +23,13 @@ import msgspec
 
 from hugewise import beneath, reading
 from hugewise.errors import HugewiseError
-from hugewise.files import made_folder, storing, write_whole
-from hugewise.fleet import spool
+from hugewise.files import storing, write_whole
 from hugewise.fleet.certificates import Identity
 from hugewise.fleet.dask import settings, task
+from hugewise.fleet.delivery import delivered
 from hugewise.fleet.kept import WorkerAt
-from hugewise.fleet.place import Place, usual_spool
+from hugewise.fleet.place import usual_spool
+from hugewise.fleet.spool import have_spool
 from hugewise.fleet.worker import process
 
 __all__ = ["WorkerSettings", "main"]
@@ -41,10 +42,11 @@ _RARELY_MS: Final = 60_000.0
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What it is told. `host` is its name in the inventory, `scheduler` an address of Dask's (tls://...).
 
-    address   of this host: it listens there alone
-    spool     None: what is usual for the account
-    cpu       that it is bound to; None: any
-    sudo      whether orders are obeyed as root, by `sudo -n`
+    address        of this host: it listens there alone
+    installation   the folder of hugewise here
+    spool          None: what is usual for the account
+    cpu            that it is bound to; None: any
+    root           whether orders are obeyed as root, by `sudo -n` where it is not
     """
 
     identity: Identity
@@ -52,9 +54,10 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     scheduler: str
     address: str
+    installation: str
     spool: str | None = None
     cpu: int | None = None
-    sudo: bool = False
+    root: bool = False
 
 
 _SETTINGS = msgspec.json.Decoder(WorkerSettings)
@@ -111,7 +114,7 @@ def _alone(told: WorkerSettings) -> Iterator[Path]:
     name = f".worker-{told.fleet}-{told.host}"
     folder, known = top / name, top / f"{name}.json"
     with storing(f"the spool {top}", "name a folder that this account can write: spool = ..."):
-        made_folder(top)
+        have_spool(top)
         with suppress(reading.UnreadableError):
             earlier = reading.stored(known, WorkerAt)
             if process(earlier.pid) == earlier:
@@ -180,13 +183,18 @@ async def _work(told: WorkerSettings, folder: Path, says: int) -> None:
 
 def _obeying(told: WorkerSettings, everywhere: set[int]) -> Callable[[bytes], bytes]:
     """What is done with an order. The thread may be on any CPU meanwhile: what it starts may be, too."""
-    place = Place(Path(told.spool) if told.spool else usual_spool(), worker=os.getpid())
 
     def obey(order: bytes) -> bytes:
         bound = os.sched_getaffinity(0)
         os.sched_setaffinity(0, everywhere)
         try:
-            return spool.carried(order, place, sudo=True) if told.sudo else spool.answered(order, place)
+            return delivered(
+                order,
+                installation=told.installation,
+                spool_folder=told.spool,
+                root=told.root,
+                worker=os.getpid(),
+            )
         finally:
             os.sched_setaffinity(0, bound)
 
