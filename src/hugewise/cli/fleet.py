@@ -139,3 +139,11 @@ def keep(folder: Path, lock: int) -> None:
     from hugewise.fleet import keeper
 
     keeper.main(folder, lock)
+
+
+@fleet.command(hidden=True)
+def work() -> None:
+    """Be the worker of Dask on this host: what standard input says. Returns when it is registered, and goes on."""
+    from hugewise.fleet.dask import worker
+
+    sys.exit(worker.main())
