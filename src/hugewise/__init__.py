@@ -31,14 +31,15 @@ __all__ = ["Study", "command_study", "load", "make_plan", "open_results", "resum
 # ruff: noqa: PLC0415
 
 
-def make_plan(study: Study, *, results: Path | str = "results") -> Plan:
+def make_plan(study: Study, *, results: Path | str = "results", client: ClientHost | None = None) -> Plan:
     """What of `study` can run on this machine as this user, and what is left out and why. Raises StudyError.
 
-    `results` is the folder whose calibrations decide where the study leaves the design to them.
+    `results` is the folder whose calibrations decide where the study leaves the design to them; `client` the host that
+    the clients of its servers are on.
     """
-    from hugewise.session import calibrated
+    from hugewise.session import calibrated, clients
 
-    return calibrated.planned(study, Path(results))
+    return calibrated.planned(clients.placed(study, client), Path(results))
 
 
 def run(
