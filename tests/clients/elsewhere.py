@@ -40,9 +40,9 @@ class Elsewhere:
         _ip("link", "set", self.near, state)
 
     def processes(self) -> list[int]:
-        """Those in the namespace, but for sshd itself."""
+        """Those in the namespace, but for sshd's own, which may wait for a link that is cut."""
         said = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=True).stdout
-        return [int(pid) for pid in said.split() if int(pid) != self.sshd.pid]
+        return [pid for pid in map(int, said.split()) if _name(pid) not in ("sshd", "")]
 
     def quiet(self, seconds: float) -> bool:
         """Whether nothing runs there within so many seconds, and no folder of hugewise is left."""
@@ -52,6 +52,12 @@ class Elsewhere:
                 return False
             time.sleep(0.05)
         return True
+
+
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 def _ip(*words: str) -> None:

@@ -23,6 +23,7 @@ from hugewise import reading, unprivileged
 from hugewise.errors import MachineError, ProbeError, UserError
 from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import probe, programs, serving
+from hugewise.machine.foreign import plain
 from hugewise.machine.machine import Machine
 from hugewise.machine.serving import Serving
 from hugewise.model.host import Host
@@ -189,6 +190,8 @@ def _rate(text: str) -> float:
     try:
         with reading.believing("iperf3's JSON"):
             found = reading.json(text.encode(), "iperf3's JSON")
+            if "error" in found:
+                raise MachineError(f"iperf3: {plain(str(found['error']))}")
             return reading.number(found["end"]["sum_received"]["bits_per_second"], "what was received a second", low=0)
     except UnreadableError as error:
         raise MachineError(f"iperf3: {error.reason}") from None

@@ -70,6 +70,8 @@ class Connection:
 
     def close(self) -> None:
         """End the agent with all that it has started, and see that ssh is gone."""
+        if self.agent.ended():  # ssh may wait for a link that is cut; the agent ends by itself
+            self.process.kill()
         with suppress(MachineError):
             self.agent.poweroff(_LEAVE_S)
         self.agent.close()

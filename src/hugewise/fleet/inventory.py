@@ -134,7 +134,10 @@ class ClientEntry(msgspec.Struct, frozen=True, kw_only=True):
     folder: Annotated[
         str,
         _PATH,
-        Key("Where hugewise has a folder of its own there while it runs; programs must be allowed to run in it."),
+        Key(
+            "Where hugewise has a folder of its own there while it runs; programs must be allowed to run in it.",
+            'folder = "/var/tmp"',
+        ),
     ] = "/tmp"  # noqa: S108  (a new folder of its own in it)
 
     @property
