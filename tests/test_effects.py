@@ -61,6 +61,7 @@ BY_PATH = {
         "guests/unpacking",
         "workloads/_postgres",
     ),
+    "a new folder of mode 0700 by mkdtemp(3), below the one where that is safe": ("clients/network",),
     "a device of this host, opened and closed": ("cli/main", "guests/accelerator"),
     "an archive in memory": ("workloads/_elf",),
     "the torture tool: its own folder": (
@@ -78,6 +79,7 @@ BY_PATH = {
 PROGRAMS = {
     "the probe": ("host/counting", "host/local_machine", "machine/probe"),
     "mount and ip, of this host's own, by root's own PATH": ("host/hugetlbfs", "host/network"),
+    "ssh, of root's own PATH": ("clients/ssh",),
     "as nobody": ("unprivileged", "guests/unpacking", "guests/kernels/build"),
     "hugewise itself, to be killed": (
         "torture/faults",

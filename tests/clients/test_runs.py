@@ -254,8 +254,14 @@ def test_servers_of_all_kinds_are_asked_from_there_with_passwords_that_nobody_se
         need_program(program, package)
     monkeypatch.setattr("secrets.token_hex", lambda size: WORDS[: 2 * size])
     watched = Watched(there)
+
+    def one_block_each(event: progress.Event) -> None:
+        if isinstance(event, progress.BlockEnded) and event.closed == len(ALL):
+            raise KeyboardInterrupt
+
+    study = parse(text(*ALL, seconds=120), "all.toml")
     with beside(watched.look):
-        hugewise.run(parse(text(*ALL, seconds=12), "all.toml"), results=tmp_path, client=there.host(1))
+        hugewise.run(study, results=tmp_path, client=there.host(1), listener=one_block_each)
     run = read(tmp_path)
     by_cell = {cell.id: [one for one in run.attempts if one.cell == cell.id] for cell in run.opened.cells}
     assert list(by_cell) == ["redis", "memcached", "pgbench", "mysql-ro", "iperf3"]

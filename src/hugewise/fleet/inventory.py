@@ -97,10 +97,18 @@ class HostEntry(msgspec.Struct, frozen=True, kw_only=True):
         keys.integer(0, 4095),
         Key("The CPU that the engine's worker is bound to.", "housekeeping_cpu = 0", default="the fleet's"),
     ] = None
+    client: Annotated[
+        Name | None,
+        Key(
+            "The table `[[client]]` of the host that clients of its servers are on; no two hosts share one at a time.",
+            'client = "loads-1"',
+            default="beside the servers",
+        ),
+    ] = None
 
 
 class ClientEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A host for the clients of servers: `[[client]]`. Nothing is measured on it, and hugewise need not be installed."""
+    """A host for the clients of servers: `[[client]]`. Nothing is measured on it; hugewise need not be installed."""
 
     name: Annotated[Name, Key("What it is called: `--client NAME`.", 'name = "loads-1"')]
     ssh: Annotated[
@@ -139,6 +147,13 @@ class ClientEntry(msgspec.Struct, frozen=True, kw_only=True):
             'folder = "/var/tmp"',
         ),
     ] = "/tmp"  # noqa: S108  (a new folder of its own in it)
+
+    def toml(self) -> str:
+        """An inventory that has nothing else: what `hugewise run --hosts` reads on a host of a fleet."""
+        said = {name: value for name, value in msgspec.to_builtins(self).items() if value is not None}
+        # A string of JSON is one of TOML.
+        lines = (f"{name} = {msgspec.json.encode(value).decode()}" for name, value in said.items())
+        return "\n".join(["[[client]]", *lines, ""])
 
     @property
     def host(self) -> ClientHost:
@@ -246,6 +261,10 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
                 return host
         raise KeyError(name)
 
+    def client_of(self, host: HostEntry) -> ClientEntry | None:
+        """Where the clients of its servers are; None: beside them."""
+        return next((entry for entry in self.client if entry.name == host.client), None)
+
     def installation(self, host: HostEntry) -> str:
         """The folder of hugewise on it."""
         return host.installation or self.fleet.installation
@@ -318,6 +337,14 @@ def _check(found: Inventory, place: Place) -> None:
             raise here.at("address").wrong("is to be an IP address of this host", host.address, hint=hint)
         if engine == "slurm" and host.slurm is None:
             raise here.at("slurm").wrong("is missing", hint=f'the engine is slurm; add: slurm = "{host.name}"')
+    clients = [entry.name for entry in found.client]
+    for number, host in enumerate(found.host, 1):
+        if host.client is not None and host.client not in clients:
+            hint = keys.near(host.client, clients, what="clients")
+            raise hosts.item(number).at("client").wrong("is no table [[client]]", host.client, hint=hint)
+        if host.client is not None and host.client in [other.client for other in found.host[: number - 1]]:
+            hint = "their loads would share it: give each a table [[client]] of its own"
+            raise hosts.item(number).at("client").wrong("is another host's already", host.client, hint=hint)
     for key in ("ssh", "slurm"):
         named = [getattr(host, key) for host in found.host]
         for number, value in enumerate(named):
