@@ -11,11 +11,11 @@ from hugewise.machine import noise
 from hugewise.machine.site import ClientSite, Site
 from hugewise.model.scene import RoleUse
 
-__all__ = ["Moment", "Moments"]
+__all__ = ["MarkedEnds", "MarkedMoment"]
 
 
 @dataclass(frozen=True)
-class Moment:
+class MarkedMoment:
     """Counters of both roles and of the machine at one end of the measured part.
 
     t        UTC epoch seconds by the clients' clock
@@ -30,17 +30,17 @@ class Moment:
 
 
 @dataclass
-class Moments:
+class MarkedEnds:
     """None, one, or both of them: what comes after the second one replaces it."""
 
-    seen: list[Moment] = field(default_factory=list)
+    seen: list[MarkedMoment] = field(default_factory=list)
 
     def mark(self, site: Site, sut: RoleUse, client: Callable[[], RoleUse], far: ClientSite | None) -> None:
         """The measured part begins or ends now. Raises MachineError where clients elsewhere are gone."""
         t = time.time() if far is None else far.clock()
         used = client() if far is None else far.contain.used()
         carried = None if far is None else far.carried()
-        self.seen.append(Moment(t, noise.snapshot(site.host), sut, used, carried))
+        self.seen.append(MarkedMoment(t, noise.snapshot(site.host), sut, used, carried))
 
     def begin_anew(self) -> None:
         """What was marked does not count."""

@@ -16,7 +16,7 @@ import msgspec
 
 from hugewise.attempt import believed
 from hugewise.attempt.apart import Apart
-from hugewise.attempt.moments import Moments
+from hugewise.attempt.moments import MarkedEnds
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.play import Play, Surroundings
 from hugewise.attempt.played import Played
@@ -77,7 +77,7 @@ class Performance(Play):
     _stage: Stage | None = None
     _scene: Scene | None = None
     _apart: Apart | None = None
-    _moments: Moments = field(default_factory=Moments)
+    _moments: MarkedEnds = field(default_factory=MarkedEnds)
 
     def surroundings(self, added: Mapping[str, str]) -> Surroundings:
         places = self.stage.places
@@ -356,6 +356,11 @@ class Performance(Play):
     def use(self, role: Literal["sut", "client"]) -> RoleUse:
         """What a role used in the measured part."""
         return self._moments.use(role)
+
+    @property
+    def measured(self) -> tuple[float, float] | None:
+        """Begin and end of the measured part, by the clients' clock; None when it was not completed."""
+        return self._moments.ends if self._moments.whole else None
 
     @property
     def _parts(self) -> tuple[Part, ...]:

@@ -108,7 +108,7 @@ class Agent(Channel):
 
     def clock(self) -> float:
         """The time of day there at a moment between asking and answer, UTC epoch seconds. Raises OSError."""
-        return self.ask_for(requests.Clock(), messages.ClockSaid).realtime_ns / 1e9
+        return self.ask_for(requests.AskClock(), messages.ClockSaid).realtime_ns / 1e9
 
     # -- processes
 

@@ -10,8 +10,8 @@ from hugewise.machine.probe import Spec
 
 __all__ = [
     "LONGEST",
+    "AskClock",
     "AskProbe",
-    "Clock",
     "End",
     "Get",
     "JoinNetwork",
@@ -186,7 +186,7 @@ class Settle(Request, frozen=True, tag="settle"):
     seconds: float
 
 
-class Clock(Request, frozen=True, tag="clock"):
+class AskClock(Request, frozen=True, tag="clock"):
     """The time of day there."""
 
 
