@@ -31,6 +31,9 @@ class Heard:
     def line(self, text: str) -> None:
         self.lines.append(text)
 
+    def arrived(self) -> None:
+        self.lines.append("arrived")
+
     def ended(self, status: int, stderr: str) -> None:
         self.end = (status, stderr)
         self.over.set()
@@ -234,6 +237,23 @@ def test_lines_of_a_process_reach_its_listener_in_order() -> None:
         for listener in (first, second):
             assert listener.over.wait(10)
             assert (listener.lines, listener.end) == (["0", "1", "2"], (137, "killed"))
+
+
+def test_that_a_held_launcher_waits_is_heard_and_others_are_not_asked_for_it() -> None:
+    def runs(request: dict[str, Any]) -> bytes:
+        ready = b'{"process":%d,"ready":true}\n' % request["process"] if request["do"] == "spawn" else b""
+        end = b'{"process":%d,"ended":{"status":0,"stderr":""}}\n' % request["process"]
+        return b'{"id":ID,"ok":{}}\n' + ready + (end if request["do"] == "release" else b"")
+
+    with greeted(runs) as (agent, guest):
+        listener = Heard()
+        process = agent.process()
+        agent.spawn(process, SPEC, listener, held=True)
+        agent.release(process)
+        assert listener.over.wait(10)
+        assert listener.lines == ["arrived"]
+        agent.spawn(agent.process(), SPEC, Heard())
+        assert [each.get("held") for each in guest.heard] == [True, None, None]
 
 
 def test_what_cannot_be_said_is_not_said() -> None:

@@ -150,7 +150,7 @@ class ClientEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     def toml(self) -> str:
         """An inventory that has nothing else: what `hugewise run --hosts` reads on a host of a fleet."""
-        said = {name: value for name, value in msgspec.to_builtins(self).items() if value is not None}
+        said = {name: value for name, value in msgspec.to_builtins(self).items() if value not in (None, [], ())}
         # A string of JSON is one of TOML.
         lines = (f"{name} = {msgspec.json.encode(value).decode()}" for name, value in said.items())
         return "\n".join(["[[client]]", *lines, ""])
