@@ -17,6 +17,7 @@ import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from hugewise import reading
 from hugewise.errors import MachineError, UserError
@@ -55,14 +56,14 @@ class Connection:
     """A client's host while it is reached.
 
     place   the folder there
-    words   what ssh says to people, as a descriptor
+    words   what ssh says to people
     """
 
     host: ClientHost
     agent: Agent
     process: subprocess.Popen[bytes]
     place: str
-    words: int
+    words: BinaryIO
 
     def lost(self) -> bool:
         """Whether it is reached no more."""
@@ -80,20 +81,19 @@ class Connection:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        with suppress(OSError):
-            os.close(self.words)
+        self.words.close()
 
 
 def connect(host: ClientHost, program: Path) -> Connection:
     """Reach the host and start the agent `program` there. Raises MachineError with what ssh said, UserError."""
     place = f"{host.folder}/hugewise-{secrets.token_hex(8)}"
     agent = reading.content(program, _MOST_PROBE)
-    words = os.memfd_create("ssh", os.MFD_CLOEXEC)
+    words = os.fdopen(os.memfd_create("ssh", os.MFD_CLOEXEC), "rb", buffering=0)
     ours, theirs = socket.socketpair()
     name = f"client {host.name}"
 
     def error(message: str) -> MachineError:
-        said = os.pread(words, _LAST_WORDS, 0).decode(errors="replace").strip() if not _closed(words) else ""
+        said = "" if words.closed else os.pread(words.fileno(), _LAST_WORDS, 0).decode(errors="replace").strip()
         return MachineError(f"{message}; ssh: {plain(said)}" if said else message)
 
     with theirs:
@@ -101,7 +101,7 @@ def connect(host: ClientHost, program: Path) -> Connection:
             _argv(host, place, len(agent)),
             stdin=theirs.fileno(),
             stdout=theirs.fileno(),
-            stderr=words,
+            stderr=words.fileno(),
             start_new_session=True,
         )
     try:
@@ -119,18 +119,9 @@ def connect(host: ClientHost, program: Path) -> Connection:
         ours.close()
         process.kill()
         process.wait()
-        with suppress(OSError):
-            os.close(words)
+        words.close()
         raise
     return Connection(host, channel, process, place, words)
-
-
-def _closed(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return True
-    return False
 
 
 def _argv(host: ClientHost, place: str, size: int) -> list[str]:
