@@ -45,12 +45,10 @@ def _sequential(method: Sequential) -> HostEstimate | str:
         return f"attempts failed in {method.pairs.failures} of {pairs} pairs: there is no ratio"
     if deviation is None:
         return f"{pairs} pairs do not show how far they spread"
-    if pairs > method.planned:  # blocks that replaced others
-        pairs = method.planned
     return HostEstimate(
         centre,
         deviation,
-        pairs,
+        min(pairs, method.planned),  # beyond are blocks that replaced others
         method.alpha,
         method.planned,
         crossed=method.usable.test.crossed_at is not None,

@@ -44,7 +44,7 @@ from hugewise.stats import stopping
 from hugewise.stats.family import holm
 from hugewise.stats.heterogeneity import Hosts, TypicalEffect
 
-__all__ = ["HostEstimate", "Held", "fleet_effect", "held", "p_difference", "p_equivalence", "pooled", "shares"]
+__all__ = ["Held", "HostEstimate", "fleet_effect", "held", "p_difference", "p_equivalence", "pooled", "shares"]
 
 _ROUNDS = 3  # until effect and errors agree to a hundredth of the error
 _REACH = 5  # as `stopping`
