@@ -21,23 +21,23 @@ def levels(measured: Sequence[MeasuredHost]) -> Iterator[StratumLevel]:
     """Of each stratum, cell and arm, in the order of the hosts."""
     found: dict[_Arm, list[Level]] = {}
     for host in measured:
-        for cell in host.summary.cells:
-            for one in cell.levels:
-                found.setdefault((host.stratum, cell.cell, cell.metric.name, one.arm), []).append(one)
-    for (stratum, cell, metric, arm), each in found.items():
-        medians = [one.median for one in each if one.median is not None]
+        for each in host.summary.cells:
+            for one in each.levels:
+                found.setdefault((host.stratum, each.cell, each.metric.name, one.arm), []).append(one)
+    for (stratum, cell, metric, arm), several in found.items():
+        medians = [one.median for one in several if one.median is not None]
         yield StratumLevel(
             stratum=stratum,
             cell=cell,
             arm=arm,
             metric=metric,
             hosts=len(medians),
-            n=sum(one.n for one in each),
+            n=sum(one.n for one in several),
             median=median(medians) if medians else None,
             least=min(medians, default=None),
             most=max(medians, default=None),
-            low=_middle([one.low for one in each]),
-            high=_middle([one.high for one in each]),
+            low=_middle([one.low for one in several]),
+            high=_middle([one.high for one in several]),
         )
 
 

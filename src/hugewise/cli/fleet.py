@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from hugewise.cli.fleet_report import report
+
 __all__ = ["fleet"]
 
 _FLEET = click.argument("fleet_", metavar="FLEET", type=click.Path(path_type=Path))
@@ -29,6 +31,7 @@ def fleet() -> None:
 
 
 # What another file adds: fleet.add_command(...), here.
+fleet.add_command(report)
 
 
 @fleet.command(hidden=True)

@@ -1,4 +1,4 @@
-"""The summaries of a fleet's runs, kept beside them: made once of each run, and used while its files are what they were.
+"""The summaries of a fleet's runs, kept beside them: made once of each run, and used while its files stay.
 
     <fleet>/summaries/<digest>.json
 
