@@ -127,7 +127,8 @@ def _odd_probes(there: Sequence[Gathered]) -> list[Problem]:
         usual = Counter(each.greeting.installed.probe for each in several).most_common(1)[0][0]
         for each in several:
             if (probe := each.greeting.installed.probe) != usual:
-                why = f"its probe is another one than on the other hosts of {machine} ({str(probe)[:12]}, {str(usual)[:12]})"
+                hashes = f"{str(probe)[:12]}, {str(usual)[:12]}"
+                why = f"its probe is another one than on the other hosts of {machine} ({hashes})"
                 told.append(Problem(each.host, why, "install one wheel on all: hugewise fleet provision"))
     return told
 
@@ -191,7 +192,7 @@ def remarks(there: Sequence[Gathered], now: float) -> list[str]:
 
 
 def placed(there: Sequence[Gathered], per_stratum: int | None, t: float) -> Stood:
-    """Which hosts measure: of each stratum so many, in the order of the inventory; all where None. The others stand by."""
+    """Which hosts measure: of each stratum so many (None: all), in the order of the inventory. The others stand by."""
     measuring: list[str] = []
     spare: list[str] = []
     taken: Counter[Stratum] = Counter()

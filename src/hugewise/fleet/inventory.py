@@ -13,6 +13,7 @@ so that every value has a pattern.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -234,8 +235,12 @@ def _check(found: Inventory, place: Place) -> None:
         here = hosts.item(number)
         if lower.index(host.name.lower()) != number - 1:
             raise here.at("name").wrong("stands twice", host.name, hint="give each host a name of its own")
-        if engine == "ssh" and host.ssh is None:
-            raise here.at("ssh").wrong("is missing", hint=f'the engine is ssh; add for example: ssh = "{host.name}"')
+        if engine in ("ssh", "dask") and host.ssh is None:
+            hint = f'the engine is {engine}; add for example: ssh = "{host.name}"'
+            raise here.at("ssh").wrong("is missing", hint=hint)
+        if engine == "dask" and not _is_ip(host.address):
+            hint = 'its worker listens at one address only; add for example: address = "10.0.0.2"'
+            raise here.at("address").wrong("is to be an IP address of this host", host.address, hint=hint)
         if engine == "slurm" and host.slurm is None:
             raise here.at("slurm").wrong("is missing", hint=f'the engine is slurm; add: slurm = "{host.name}"')
     for key in ("ssh", "slurm"):
@@ -243,9 +248,15 @@ def _check(found: Inventory, place: Place) -> None:
         for number, value in enumerate(named):
             if value is not None and value in named[:number]:
                 raise hosts.item(number + 1).at(key).wrong("names a host that stands above", value, hint="remove one")
-    if engine == "dask" and found.fleet.address is None:
-        raise (
-            place.at("fleet")
-            .at("address")
-            .wrong("is missing", hint='Dask listens at one address only; add: address = "10.0.0.1"')
-        )
+    if engine == "dask" and not _is_ip(found.fleet.address):
+        hint = 'Dask\'s scheduler listens at one address only; add: address = "10.0.0.1"'
+        here = place.at("fleet").at("address")
+        raise here.wrong("is to be an IP address of this machine", found.fleet.address, hint=hint)
+
+
+def _is_ip(address: str | None) -> bool:
+    try:
+        ipaddress.ip_address(address or "")
+    except ValueError:
+        return False
+    return True

@@ -54,7 +54,7 @@ from hugewise.machine import fingerprint
 from hugewise.model.host import text_of
 from hugewise.model.pages import THP
 
-__all__ = ["answered", "cost_of", "obey"]
+__all__ = ["answered", "cost_of", "have_spool", "obey"]
 
 _OTHERS = 0o077
 _CURE = "name another folder with spool = ..., or see who writes there"
@@ -74,7 +74,7 @@ def answered(data: bytes, place: Place) -> bytes:
 
 def obey(order: HostOrder, place: Place) -> HostAnswer:
     """Carry out one order. Raises HugewiseError, OSError."""
-    _have_spool(place.spool)
+    have_spool(place.spool)
     if isinstance(order, HelloOrder):
         return _hello(order, place)
     fleet = place.spool / order.assignment.fleet
@@ -124,7 +124,7 @@ def _unknown(order: HostOrder) -> HostAnswer:
     return Refusal(why="nothing was begun there under that number")
 
 
-def _have_spool(spool: Path) -> None:
+def have_spool(spool: Path) -> None:
     """The folder of all runs, which is nobody else's. Raises UserError, OSError."""
     made = not spool.exists()
     own(spool, f"the spool {spool}", _CURE)
