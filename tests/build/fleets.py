@@ -65,7 +65,8 @@ def a_fleet(
 ) -> Path:
     """A fleet's folder; each host has a run with an id, a seed and a mechanism of its own. `records` end its log."""
     of = the_study(**study or {})
-    made = FleetFolder.create(results, of.name, study_toml="", hosts_toml="")
+    made = FleetFolder.new(results, of.name)
+    made.make(study_toml="", hosts_toml="")
     made.append(
         FleetOpened(
             t=1.0,
