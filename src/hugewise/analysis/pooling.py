@@ -187,6 +187,7 @@ def _stratum(part: _Part, metric: Metric, held: Held | None, evidence: Sequence[
         high=high,
         confidence=None if held is None else held.confidence,
         p=None if held is None else held.p,
+        error=typical.error,
         spread=hosts.tau(),
         spread_low=None if spread is None else spread[0],
         spread_high=None if spread is None else spread[1],
@@ -236,6 +237,7 @@ def _whole(
         high=high,
         confidence=None if held is None else held.confidence,
         p=None if held is None else held.p,
+        error=None if known is None else known.error,
         evidence=tuple(evidence),
     )
 

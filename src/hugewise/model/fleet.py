@@ -20,6 +20,7 @@ __all__ = [
     "PooledEffect",
     "ProductOfEvidence",
     "StratumLevel",
+    "TransferredVerdict",
     "WithoutHost",
 ]
 
@@ -142,6 +143,7 @@ class PooledEffect(msgspec.Struct, frozen=True, kw_only=True):
     hosts       whose estimates it is made of; of `asked` that measured
     verdict, reason   on the typical effect, over all strata and comparisons together
     ratio, low, high, confidence   the typical effect and its interval; null with fewer than two hosts
+    error       the standard error of its logarithm
     spread, spread_low, spread_high   of the effects over hosts: a standard deviation of the logarithm of the ratio, and
                 its interval at 95%; null for the fleet, and with fewer than two hosts
     next_low, next_high   interval at 95% of the effect that the next host of the stratum has; null below five hosts
@@ -160,6 +162,7 @@ class PooledEffect(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None = None
     confidence: float | None = None
     p: float | None = None
+    error: float | None = None
     spread: float | None = None
     spread_low: float | None = None
     spread_high: float | None = None
@@ -225,3 +228,40 @@ class FleetResults(msgspec.Struct, frozen=True, kw_only=True):
     comparisons: tuple[FleetComparison, ...]
     levels: tuple[StratumLevel, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+class TransferredVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a short run on one more host makes of a fleet's verdict there. All ratios are arm/baseline.
+
+    state    confirmed: its own run ends in the same verdict, and its effect fits the class; "confirmed, other size": it
+             does not fit; contradicted: its own run ends in another verdict; prior: nothing is claimed of this host,
+             and what hosts like it have shown is all there is
+    stratum  the class of the host; empty where the fleet has none like it, and then nothing transfers
+    prior_verdict, prior_ratio, prior_low, prior_high   of that class: the typical effect, and the interval at 95% of
+             the next host where there is one, else null
+    own_*    what its own run found; pairs of it
+    ratio, low, high   of this host, from both together, at 95%; null for a prior
+    """
+
+    host: str
+    stratum: str
+    cell: str
+    arm: str
+    baseline: str
+    metric: str
+    state: Literal["confirmed", "confirmed, other size", "contradicted", "prior"]
+    reason: str
+    confidence: float
+    prior_verdict: Verdict
+    prior_ratio: float | None
+    prior_low: float | None
+    prior_high: float | None
+    prior_hosts: int
+    own_verdict: Verdict
+    own_ratio: float | None
+    own_low: float | None
+    own_high: float | None
+    pairs: int
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
