@@ -27,7 +27,7 @@ from hugewise.errors import HugewiseError, RunError, StorageError
 from hugewise.files import made_folder, own, storing, write_whole
 from hugewise.fleet.installation import package_digest
 
-__all__ = ["summaries", "summary"]
+__all__ = ["keep", "place_of", "summaries", "summary"]
 
 _FILES = ("run.jsonl", "study.json", "guests.json", "attempts.parquet")
 _STEP = 1 << 20
@@ -49,7 +49,7 @@ def summaries(
 
     `told` hears how many of those that have to be made are there.
     """
-    places = [_place(fleet, run) for run in runs]
+    places = [place_of(fleet, run) for run in runs]
     found = [one if isinstance(one, HugewiseError) else _kept(one) for one in places]
     missing = [at for at, one in enumerate(found) if one is None]
     made = _made([runs[at] for at in missing], jobs or os.cpu_count() or 1, told)
@@ -57,11 +57,11 @@ def summaries(
         found[at] = one
         place = places[at]
         if isinstance(one, HostSummary) and isinstance(place, Path):
-            _keep(place, one)
+            keep(place, one)
     return [one for one in found if one is not None]
 
 
-def _place(fleet: Path, run: Path) -> Path | HugewiseError:
+def place_of(fleet: Path, run: Path) -> Path | HugewiseError:
     """Where the summary of what now stands in the run's folder is."""
     running = hashlib.sha256(f"{FORMAT} {_source()}\n".encode())
     try:
@@ -98,7 +98,7 @@ def _kept(place: Path) -> HostSummary | None:
         return None  # it is made anew
 
 
-def _keep(place: Path, summary: HostSummary) -> None:
+def keep(place: Path, summary: HostSummary) -> None:
     """On disk, where that can be: without it the next report takes longer."""
     with contextlib.suppress(StorageError), storing(str(place)):
         own(place.parent.parent, f"the fleet in {place.parent.parent}")
