@@ -39,31 +39,35 @@ RESUME = "free some space; what was shipped is kept: hugewise fleet resume"
 
 
 class FleetFolder:
-    """One fleet on disk. `create` begins it, `records` says what its log holds."""
+    """One fleet on disk. `make` begins it, `records` says what its log holds."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = -1
 
     @classmethod
-    def create(cls, results: Path, study: str, *, study_toml: str, hosts_toml: str) -> FleetFolder:
-        """A new one below `results/fleets/STUDY`. Raises StorageError, and UserError where others could change it."""
+    def new(cls, results: Path, study: str) -> FleetFolder:
+        """One that is not there yet, below `results/fleets/STUDY`."""
         name = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(2)}"
-        folder = cls(results / "fleets" / _UNSAFE.sub("-", study) / name)
-        with storing(f"the fleet's folder {folder.path}", RESUME):
+        return cls(results / "fleets" / _UNSAFE.sub("-", study) / name)
+
+    def make(self, *, study_toml: str, hosts_toml: str) -> None:
+        """Make it. Raises StorageError, and UserError where others could change it."""
+        with storing(f"the fleet's folder {self.path}", RESUME):
+            results = self.path.parents[2]
             own(results, f"results = {str(results)!r}")
-            made_folder(folder.path)
+            made_folder(self.path.parent)
+            made_folder(self.path)
             for below in ("hosts", "checks", "late"):
-                (folder.path / below).mkdir()
-            write_whole(folder.path / "study.toml", study_toml.encode())
-            write_whole(folder.path / "hosts.toml", hosts_toml.encode())
-            write_whole(folder.path / "lock", b"")
-        return folder
+                (self.path / below).mkdir()
+            write_whole(self.path / "study.toml", study_toml.encode())
+            write_whole(self.path / "hosts.toml", hosts_toml.encode())
+            write_whole(self.path / "lock", b"")
 
     @property
     def fleet(self) -> str:
         """The fleet's identity: its folder's name."""
-        return self.path.resolve().name
+        return self.path.absolute().name
 
     def hold(self) -> None:
         """Be the one coordinator of it. Raises LockedError while another one is, RunError where there is no fleet."""
@@ -79,7 +83,7 @@ class FleetFolder:
             raise LockedError(None) from None
         self._lock = descriptor
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Let go of it."""
         if self._lock >= 0:
             os.close(self._lock)

@@ -1,9 +1,9 @@
 """The keeper of an assignment: a process of its own that has the run conducted, whatever becomes of who began it.
 
 It starts `hugewise run`, resumes it when it died (after `hugewise restore`, where it was killed), gives up after as
-many times as it was ordered, and writes down how it is. While attempts are measured it has the engine's worker stopped, or
-watches what that takes. Its lock is held as long as it lives; when it dies, its run is ended as by Ctrl-C, so that the
-host is put back, and another keeper goes on.
+many times as it was ordered, and writes down how it is. While attempts are measured it has the engine's worker stopped,
+or watches what that takes. Its lock is held as long as it lives; when it dies, its run is ended as by Ctrl-C, so that
+the host is put back, and another keeper goes on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hugewise.fleet import question
 from hugewise.fleet.breath import Breath
 from hugewise.fleet.installation import THIS
 from hugewise.fleet.kept import FINAL, Kept, Spooled, last_words
-from hugewise.fleet.orders import BeginOrder, Cost
+from hugewise.fleet.orders import ENDED, BeginOrder, Cost
 from hugewise.fleet.worker import Guard, WorkerHeld, process
 from hugewise.session.keeping import Told
 from hugewise.store.log import RunLog
@@ -154,7 +154,7 @@ class Keeper:
         if run is not None and _closed(run):
             return self._say(state="ended", reason=None, folder=str(run.relative_to(self.spooled.results)))
         if self.spooled.to_end():
-            return self._say(state="interrupted", reason="ended by its coordinator")
+            return self._say(state="interrupted", reason=ENDED)
         verb = ["run", str(self.spooled.path / "study.toml"), "--results", str(self.spooled.results)]
         verb += question.options(order.question)
         self._say(state="running", reason=None)
@@ -226,7 +226,7 @@ class Keeper:
             before,
             measured_s=before.measured_s + measured,
             worker_s=before.worker_s if added is None else (before.worker_s or 0.0) + added,
-            stopped=held.stop,
+            stopped=before.stopped or held.ever_stopped,
         )
 
     def _hear(self, run: socket.socket) -> None:

@@ -19,6 +19,7 @@ from hugewise.reading import UnreadableError
 
 __all__ = [
     "CHUNK",
+    "ENDED",
     "MOST_FILES",
     "MOST_MESSAGE",
     "Assignment",
@@ -60,6 +61,9 @@ _MOST_STUDY = 1 << 20
 _LONGEST_FILE = 400
 _PART = re.compile(r"[A-Za-z0-9_=+@,%~][A-Za-z0-9._=+@,%~ -]{0,254}")
 _DEEPEST = 8
+
+ENDED = "ended by its coordinator"
+"""The reason of an assignment that was interrupted by an order."""
 
 KeeperState = Literal["unknown", "starting", "running", "waiting", "ended", "interrupted", "failed"]
 """Of an assignment on its host: `unknown` was never begun there (or is forgotten); `starting` and `running`; `waiting`

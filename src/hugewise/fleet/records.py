@@ -16,6 +16,7 @@ from hugewise.fleet.strata import Stratum
 
 __all__ = [
     "Assigned",
+    "Checked",
     "FleetClosed",
     "FleetOpened",
     "FleetRecord",
@@ -74,13 +75,15 @@ class Stood(_Record, frozen=True, kw_only=True, tag="stood"):
 
 
 class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
-    """A host is to run: written before it is told. `replaces`: the number of a study whose host is out of reach, which
-    this one takes the place of: what still comes of that is late.
+    """A host is to run: written before it is told. `place`: of a study, the host that was to measure it first.
+    `replaces`: the number before it in that place, whose host is out of reach or has failed: what still comes of it is
+    late.
     """
 
     number: int
     host: str
     purpose: Purpose
+    place: str | None = None
     replaces: int | None = None
 
 
@@ -115,6 +118,13 @@ class RunSettled(_Record, frozen=True, kw_only=True, tag="run_settled"):
     cost: Cost = Cost()
 
 
+class Checked(_Record, frozen=True, kw_only=True, tag="checked"):
+    """What a host's comparison of the same with the same has shown. `reason`: why it did not pass; None: it did."""
+
+    number: int
+    reason: str | None = None
+
+
 class RunShipped(_Record, frozen=True, kw_only=True, tag="run_shipped"):
     """Its folder lies whole in the fleet's folder, at `folder` (relative). `digest`: SHA-256 over its manifest.
 
@@ -130,7 +140,7 @@ class RunShipped(_Record, frozen=True, kw_only=True, tag="run_shipped"):
 
 
 class RunForgotten(_Record, frozen=True, kw_only=True, tag="run_forgotten"):
-    """Its host keeps nothing of it."""
+    """Its host keeps nothing of it, or nothing that can be asked for."""
 
     number: int
 
@@ -157,6 +167,7 @@ FleetRecord = (
     | HostReturned
     | HostQuarantined
     | RunSettled
+    | Checked
     | RunShipped
     | RunForgotten
     | RunGivenUp

@@ -184,7 +184,7 @@ def _begin(order: BeginOrder, spooled: Spooled, fleet: Path, place: Place) -> Ho
         told = f"the number {fence.number} of {order.assignment.fleet} was begun here, and {number} is over"
         return Refusal(why=told, fenced=True)
     if (before := spooled.ordered()) is not None:
-        if before != order:
+        if before.question != order.question:
             return Refusal(why=f"the number {number} of {order.assignment.fleet} was begun with another question")
     else:
         if number > fence.number:

@@ -132,6 +132,7 @@ class WorkerHeld:
         self._since: float | None = None
         self._before: float | None = None
         self._stopped = False
+        self.ever_stopped = False
 
     def attempt(self, worker: WorkerAt | None, now: float) -> None:
         """An attempt is about to begin: of a block, the first one counts."""
@@ -145,6 +146,7 @@ class WorkerHeld:
         if self.stop and not self._stopped and self._guard is not None:
             self._guard.stopped(worker)
             self._stopped = _signal(worker, signal.SIGSTOP)
+            self.ever_stopped = self.ever_stopped or self._stopped
         self._before = spent(worker)
 
     def over(self, now: float) -> None:
