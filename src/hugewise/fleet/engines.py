@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hugewise.errors import UserError
+from hugewise.fleet.dask.engine import DaskEngine
+from hugewise.fleet.dask.starting import starting_over_ssh
 from hugewise.fleet.engine import Engine
 from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.ssh import SshEngine
@@ -16,9 +18,10 @@ def engine_of(inventory: Inventory, fleet: str, tell: Callable[[str], None]) -> 
     """Not connected yet; `fleet` is the identity of the fleet, and `tell` hears what a person should know. Raises
     UserError where it is not there, such as without the extra that it needs.
     """
-    del fleet, tell  # of engines with a scheduler
     if inventory.fleet.engine == "ssh":
         return SshEngine(inventory)
+    if inventory.fleet.engine == "dask":
+        return DaskEngine(inventory, fleet, starting_over_ssh(inventory), tell)
     raise UserError(
         f"{inventory.file}: fleet.engine = {inventory.fleet.engine!r}: this hugewise has no such engine",
         hint='write engine = "ssh"',
