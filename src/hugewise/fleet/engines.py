@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hugewise.errors import UserError
-from hugewise.fleet.dask.engine import DaskEngine
-from hugewise.fleet.dask.starting import starting_over_ssh
 from hugewise.fleet.engine import Engine
 from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.ssh import SshEngine
@@ -21,8 +19,11 @@ def engine_of(inventory: Inventory, fleet: str, tell: Callable[[str], None]) -> 
     if inventory.fleet.engine == "ssh":
         return SshEngine(inventory)
     if inventory.fleet.engine == "dask":
+        from hugewise.fleet.dask.engine import DaskEngine  # noqa: PLC0415  (only where it is asked for)
+        from hugewise.fleet.dask.starting import starting_over_ssh  # noqa: PLC0415
+
         return DaskEngine(inventory, fleet, starting_over_ssh(inventory), tell)
     raise UserError(
         f"{inventory.file}: fleet.engine = {inventory.fleet.engine!r}: this hugewise has no such engine",
-        hint='write engine = "ssh"',
+        hint='write engine = "ssh", or "dask"',
     )
