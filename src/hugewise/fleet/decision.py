@@ -25,7 +25,7 @@ class Rules:
     replace: bool = True
     patience: float = 600.0
     wait: float = 3600.0
-    look: float = 30.0
+    look: float = 60.0
     check: bool = True
     ending: bool = False
 

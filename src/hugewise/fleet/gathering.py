@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from hugewise.errors import HostLostError, HugewiseError, UserError
+from hugewise.errors import HugewiseError, UserError
 from hugewise.fleet import strata
 from hugewise.fleet.calls import at_once
 from hugewise.fleet.engine import Engine, asked
@@ -63,11 +63,7 @@ def _text(value: object) -> str | None:
 
 def greeted(engine: Engine, hosts: Sequence[str], question: Question | None) -> dict[str, Gathered | Problem]:
     """What each host answers to Hello, or why there is no answer. Raises nothing that one host can cause."""
-    there = engine.present()
-
     def hello(host: str) -> Greeting:
-        if host not in there:
-            raise HostLostError(f"{host} is not connected", hint="start the engine's worker on it")
         found = asked(engine, host, HelloOrder(question=question), HELLO_S)
         if not isinstance(found, Greeting):
             raise HugewiseError(f"{host} answered something else than who it is")

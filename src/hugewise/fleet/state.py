@@ -134,7 +134,7 @@ class FleetState:
     def _of_work(self, record: RunSettled | Checked | RunShipped | RunForgotten | RunGivenUp, work: Work) -> None:
         match record:
             case RunSettled():
-                work.settled = record
+                work.settled, work.given_up = record, None  # it has come after all
             case Checked():
                 work.checked = record
                 self.hosts[work.assigned.host].check = "passed" if record.reason is None else "failed"
