@@ -13,6 +13,7 @@ from hugewise.attempt.apart import Apart
 from hugewise.attempt.moments import MarkedEnds
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
+from hugewise.host.setting import Settings
 from hugewise.machine import probe
 from hugewise.machine.machine import Contained, Folders
 from hugewise.machine.site import ClientSite, Site
@@ -113,8 +114,13 @@ def test_a_network_that_is_nearly_full_is_named(site: ClientSite, carried: int |
 def ends(site: ClientSite | None) -> Iterator[MarkedEnds]:
     machine = LocalMachine()
     here = Site(
-        machine, knobs=None, contain=lambda _: Contained(), scratch=lambda _: None, source="smaps", base_size=4096
-    )  # type: ignore[arg-type,return-value]
+        machine=machine,
+        knobs=Settings(machine.host, None),
+        contain=lambda _: Contained(),
+        scratch=lambda place: Below(Path(place)),
+        source="smaps",
+        base_size=4096,
+    )
     found = MarkedEnds()
     for _ in range(2):
         found.mark(here, RoleUse(cpu_s=1.0), lambda: RoleUse(cpu_s=2.0), site)

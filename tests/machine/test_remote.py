@@ -18,6 +18,7 @@ from hugewise.errors import MachineError, ProbeError, StorageError
 from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import probe, serving
 from hugewise.machine.agent import CHUNK
+from hugewise.machine.machine import Machine
 from hugewise.machine.remote_folders import RemoteFolders
 from hugewise.machine.serving import Serving
 from tests.build.live_agent import Live, job, live
@@ -164,7 +165,7 @@ def test_a_launcher_there_meets_one_of_this_host(guest: Live) -> None:
             seen.append(any(isinstance(event, probe.Result) for event in serving.events(there)))
             seen.append(Path(here.spec.stdout).exists() and Path(here.spec.stdout).read_text() != "")
 
-        jobs = [(guest.machine, there), (LocalMachine(), here)]
+        jobs: list[tuple[Machine, probe.Job]] = [(guest.machine, there), (LocalMachine(), here)]
         assert serving.run(jobs, meeting, before=before) == [0, 0]
     assert seen == [False, False]  # neither had begun when both were ready
     assert any(isinstance(event, probe.Result) for event in serving.events(there))

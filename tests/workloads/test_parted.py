@@ -12,6 +12,7 @@ from hugewise import workloads
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Far, Parted, Places, Scene, Server, Step, Write
+from hugewise.model.workload import Launch
 from hugewise.workloads import _mariadb, _postgres
 from hugewise.workloads._mariadb import MariadbPrograms
 from hugewise.workloads._postgres import PostgresPrograms
@@ -43,7 +44,7 @@ def values(name: str, **given: Any) -> Mapping[str, Any]:
     return {**found, **typed, **given}
 
 
-CASES = [
+CASES: list[tuple[str, dict[str, Any]]] = [
     ("redis", {}),
     ("redis", {"bgsave": True, "instances": 2}),
     ("memcached", {}),
@@ -55,24 +56,26 @@ CASES = [
     ("tpcc", {"server": "mariadb", "transactions": 100}),
     ("iperf3", {"peer": "machine"}),
 ]
-IDS = ["-".join([name, *given]) for name, given in CASES]
+IDS = ["-".join([name, *given.keys()]) for name, given in CASES]
 
 
 def scene(name: str, given: Mapping[str, Any], places: Places = PLACES) -> Scene:
     workload = workloads.discover()[name]
     assert isinstance(workload, Parted)
-    return workload.scene(BASE, values(name, **given), places)
+    found: Scene = workload.scene(BASE, values(name, **given), places)
+    return found
 
 
 def steps(scene: Scene) -> Iterator[Step]:
     yield from (step for step in scene.before if isinstance(step, Step))
     yield from (server.ready for server in scene.servers if isinstance(server.ready, Step))
-    yield from (*scene.warm, *scene.beside, *scene.after)
+    yield from scene.warm + scene.beside + scene.after
 
 
 def said(scene: Scene) -> Iterator[str]:
     """All that any account sees in a process list."""
-    for each in (*scene.servers, *steps(scene), scene.timed):
+    started: list[Server | Step | Launch] = [*scene.servers, *steps(scene), scene.timed]
+    for each in started:
         yield from each.argv
         yield from (f"{name}={value}" for name, value in each.environment.items())
 
