@@ -459,3 +459,22 @@ fn after_a_silence_it_ends_with_all_that_runs() {
     assert!(!is_alive(&pid));
     guest.finish();
 }
+
+#[test]
+fn a_command_reads_its_stdin_from_a_file_of_its_own_and_from_no_link() {
+    let mut guest = Guest::start();
+    let (file, link) = (guest.path("words"), guest.path("link"));
+    fs::write(&file, "from a file\n").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let mut spec = guest.spec(&["cat"]);
+    spec["stdin"] = file.into();
+    guest.ok("spawn", json!({"process": 1, "spec": spec}));
+    guest.ok("wait", json!({"process": 1}));
+    assert_eq!(guest.ok("read", json!({"path": guest.path("new/folder/stdout")})), json!({"text": "from a file\n"}));
+    spec["stdin"] = link.into();
+    guest.ok("spawn", json!({"process": 2, "spec": spec}));
+    guest.ok("wait", json!({"process": 2}));
+    let told: Vec<Value> = guest.events.iter().filter(|event| event["process"] == 2).cloned().collect();
+    assert!(told.iter().any(|event| event.to_string().contains("(stdin)")), "{told:?}");
+    guest.finish();
+}

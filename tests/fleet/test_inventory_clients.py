@@ -47,6 +47,7 @@ def test_a_host_of_a_fleet_names_its_own(tmp_path: Path) -> None:
     [
         (HOST, "is no table"),
         (HOST + HOST.replace('"a"', '"b"') + CLIENT, "another host's already"),
+        (HOST + '[[host]]\nname = "b"\nssh = "b"\n' + CLIENT, "client"),
         (CLIENT + CLIENT, "stands twice"),
         (HOST + CLIENT.replace("me@loads", "-oProxyCommand=x"), "ssh"),
         (HOST + CLIENT.replace("10.0.1.2", "a b"), "address"),

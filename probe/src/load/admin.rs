@@ -7,9 +7,9 @@ use std::os::fd::OwnedFd;
 use anyhow::{Context, Result, bail};
 
 use crate::load::connection::connect;
+use crate::load::fell::Fell;
 use crate::load::options::{Address, Protocol};
 use crate::load::secret::Secret;
-use crate::load::world::Fell;
 
 /// Items that the server holds now, whoever stored them.
 pub fn count(protocol: Protocol, address: &Address, secret: Option<&Secret>) -> Result<u64> {

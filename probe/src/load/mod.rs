@@ -11,6 +11,7 @@
 mod admin;
 mod connection;
 mod engine;
+mod fell;
 mod fleet;
 mod keys;
 mod lane;
@@ -40,10 +41,11 @@ use crate::common::clock::now_ns;
 use crate::common::mistake::Mistake;
 use crate::protocol::event::{Event, Fault, emit};
 use crate::protocol::load::{Load, Search, Stored, Timed, Touched};
+use fell::Fell;
 use fleet::{Ask, Done, Fleet};
 pub use options::Options;
 use order::Task;
-use world::{Fell, World};
+use world::World;
 
 /// Requests under way while storing and touching: it does not depend on what is measured.
 const BULK_PIPELINE: usize = 1024;

@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::common::mistake::Mistake;
-use crate::load::world::Fell;
+use crate::load::fell::Fell;
 
 /// Most bytes of an answer to it.
 const LONGEST: usize = 512;

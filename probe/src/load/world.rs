@@ -10,11 +10,6 @@ use crate::load::payload::Payloads;
 use crate::load::secret::Secret;
 use crate::load::source::Shares;
 
-/// The server failed: it closed, refused, or answered something else.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Fell(pub String);
-
 /// Which thread has which connections of a group, the same in each group: the instances follow each other in the
 /// numbering, and the connections of each instance go round the threads, beginning with another one for each instance.
 #[derive(Debug, Clone, Copy)]

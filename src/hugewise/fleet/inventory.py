@@ -339,6 +339,9 @@ def _check(found: Inventory, place: Place) -> None:
             raise here.at("slurm").wrong("is missing", hint=f'the engine is slurm; add: slurm = "{host.name}"')
     clients = [entry.name for entry in found.client]
     for number, host in enumerate(found.host, 1):
+        if host.client is None and any(other.client is not None for other in found.host):
+            hint = "a load from another host is another question: name a client for each host, or for none"
+            raise hosts.item(number).at("client").wrong("is missing", hint=hint)
         if host.client is not None and host.client not in clients:
             hint = keys.near(host.client, clients, what="clients")
             raise hosts.item(number).at("client").wrong("is no table [[client]]", host.client, hint=hint)
