@@ -337,6 +337,20 @@ def _check(found: Inventory, place: Place) -> None:
             raise here.at("address").wrong("is to be an IP address of this host", host.address, hint=hint)
         if engine == "slurm" and host.slurm is None:
             raise here.at("slurm").wrong("is missing", hint=f'the engine is slurm; add: slurm = "{host.name}"')
+    _check_clients(found, hosts)
+    for key in ("ssh", "slurm"):
+        named = [getattr(host, key) for host in found.host]
+        for number, value in enumerate(named):
+            if value is not None and value in named[:number]:
+                raise hosts.item(number + 1).at(key).wrong("names a host that stands above", value, hint="remove one")
+    if engine == "dask" and not _is_ip(found.fleet.address):
+        hint = 'Dask\'s scheduler listens at one address only; add: address = "10.0.0.1"'
+        here = place.at("fleet").at("address")
+        raise here.wrong("is to be an IP address of this machine", found.fleet.address, hint=hint)
+
+
+def _check_clients(found: Inventory, hosts: Place) -> None:
+    """What hosts say of their clients. Raises StudyError."""
     clients = [entry.name for entry in found.client]
     for number, host in enumerate(found.host, 1):
         if host.client is None and any(other.client is not None for other in found.host):
@@ -348,15 +362,6 @@ def _check(found: Inventory, place: Place) -> None:
         if host.client is not None and host.client in [other.client for other in found.host[: number - 1]]:
             hint = "their loads would share it: give each a table [[client]] of its own"
             raise hosts.item(number).at("client").wrong("is another host's already", host.client, hint=hint)
-    for key in ("ssh", "slurm"):
-        named = [getattr(host, key) for host in found.host]
-        for number, value in enumerate(named):
-            if value is not None and value in named[:number]:
-                raise hosts.item(number + 1).at(key).wrong("names a host that stands above", value, hint="remove one")
-    if engine == "dask" and not _is_ip(found.fleet.address):
-        hint = 'Dask\'s scheduler listens at one address only; add: address = "10.0.0.1"'
-        here = place.at("fleet").at("address")
-        raise here.wrong("is to be an IP address of this machine", found.fleet.address, hint=hint)
 
 
 def _is_ip(address: str | None) -> bool:
