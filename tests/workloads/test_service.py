@@ -87,6 +87,17 @@ def test_a_command_may_say_that_it_is_up_and_no_shell_reads_it() -> None:
     assert found.argv == ("ask", "-p", "4711", "are you;there", "$HOME")
 
 
+def test_the_port_that_such_a_command_asks_at_must_be_the_servers() -> None:
+    def port(text: str, places: Places = PLACES) -> int | None:
+        (server,) = WORKLOAD.scene(BASE, values(ready=text), places).servers
+        return server.port
+
+    assert port("exec:ask -p {port}") == 4711
+    assert port("exec:ask http://127.0.0.1:{port}/") == 4711
+    assert port("exec:ask -p 80") is None
+    assert port("line:{port}") is None
+
+
 def test_words_are_split_as_a_shell_does_and_nothing_else_of_it_is_done() -> None:
     assert split("a 'b c' \"d\" e\\ f; g | h > i `j` $(k) *") == (
         *("a", "b c", "d", "e f;", "g", "|", "h", ">", "i", "`j`", "$(k)", "*"),

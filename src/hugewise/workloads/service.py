@@ -21,7 +21,7 @@ from hugewise.model.workload import Configuration, Launch, Missing, Parameter, R
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._outputs import cpu_us
 from hugewise.workloads._parameters import Values, integer, number
-from hugewise.workloads._service import READY, filled_in, ready, variables
+from hugewise.workloads._service import READY, asked_at, filled_in, ready, variables
 from hugewise.workloads._staged import StagedWorkload
 from hugewise.workloads._value import extract, named_in
 
@@ -148,6 +148,7 @@ class Service(StagedWorkload):
             name="server",
             argv=command("server"),
             ready=ready(str(values["ready"]), self._argv(values, "server"), places),
+            port=asked_at(str(values["ready"]), places),
             environment=layouts.environment(msgspec.structs.replace(treatment, environment=both), heap),
             ready_within=number(values, "ready_within"),
             stop=_SIGNALS[str(values["stop"])],
