@@ -13,6 +13,7 @@ from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import maps, probe
 from hugewise.machine.machine import Contained, Machine
 from hugewise.machine.noise import TICK
+from hugewise.machine.patience import StuckError, patient_text
 from hugewise.machine.serving import Serving
 from hugewise.model.scene import RoleUse, Server
 
@@ -39,7 +40,7 @@ class UnderTest:
                 continue
             pid = begun.pid if server.named != "shared" else memory.most_shared(self.machine.host, begun.pid, self.sut)
             with suppress(FileNotFoundError, ProcessLookupError):
-                ranges = maps.named(self.machine.host.read(f"/proc/{pid}/maps"), server.named)
+                ranges = maps.named(self._maps(pid), server.named)
                 if ranges == []:
                     continue
                 words = [word for start, end in ranges or () for word in ("--range", f"{start:x}-{end:x}")]
@@ -47,6 +48,13 @@ class UnderTest:
                 if isinstance(event, probe.Coverage):
                     found.append(event)
         return found
+
+    def _maps(self, pid: int) -> str:
+        """What a process has mapped. Raises ProbeError where that cannot be read in time, OSError."""
+        try:
+            return patient_text(self.machine.host, f"/proc/{pid}/maps")
+        except StuckError as error:
+            raise ProbeError(f"process {pid}: {error}") from None
 
     def _scan_each(self) -> list[probe.Coverage]:
         """What backs the memory of every process of the system under test; some may end meanwhile."""
