@@ -74,13 +74,7 @@ pub fn scan_process(pid: u32, task: u32, ranges: Option<&[Range]>, source: Sourc
 
 /// The same in a thread, which is given up after so long: its files are read under the lock of its map of memory, and
 /// who has that may have it for ever, where it hangs in a page fault on a file whose server does not answer.
-fn scan_within(
-    pid: u32,
-    task: u32,
-    ranges: Option<&[Range]>,
-    source: Source,
-    patience: Duration,
-) -> Result<Event> {
+fn scan_within(pid: u32, task: u32, ranges: Option<&[Range]>, source: Source, patience: Duration) -> Result<Event> {
     let (give, take) = mpsc::channel();
     let own = ranges.map(<[Range]>::to_vec);
     let begun = thread::Builder::new().spawn(move || give.send(scan(pid, task, own.as_deref(), source)));
