@@ -134,6 +134,12 @@ def test_a_run_that_is_too_short_is_said() -> None:
     assert any("of which starting it is a large part" in one for one in remarks(short, 600.0, 0.01))
 
 
+def test_a_load_that_does_not_say_how_much_it_does_is_remarked() -> None:
+    told = list(remarks(SEEN, 600.0, 0.01, loaded=True, uncounted=True))
+    assert any(one.startswith("how much its load does is not known") and "--value" in one for one in told)
+    assert not any("how much its load does" in one for one in remarks(SEEN, 600.0, 0.01, loaded=True))
+
+
 def test_the_share_in_huge_pages() -> None:
     assert SEEN.huge == 0.25
     assert msgspec.structs.replace(SEEN, coverage={}).huge is None

@@ -35,6 +35,9 @@ while True:
         while one.recv(1):
             if "mortal" in words:
                 sys.exit(7)
+            if "lazy" in words and "GLIBC_TUNABLES" in os.environ:  # an arm that does no work
+                one.sendall(b"n")
+                continue
             for _ in range(rounds):
                 sum(range(20_000))
             one.sendall(b"y")
@@ -42,12 +45,14 @@ while True:
 
 LOAD = r"""
 import socket, sys
-count = int(sys.argv[2])
+count, done = int(sys.argv[2]), 0
 with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as asked:
     for _ in range(count):
         asked.sendall(b"x")
-        assert asked.recv(1) == b"y"
-print("\x1b[2Jdid", count, "operations")
+        answer = asked.recv(1)
+        assert answer in (b"y", b"n")
+        done += answer == b"y"
+print("\x1b[2Jdid", done, "operations")
 sys.exit(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
 """
 

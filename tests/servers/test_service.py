@@ -65,11 +65,29 @@ def test_the_server_is_treated_counted_and_proven_and_not_the_load(tmp_path: Pat
         assert one.metrics["operations"] == 50
         spent = known(one.metrics["server_cpu_s"])
         assert 0 < spent < 1.5 * known(one.wall_s)
+        assert known(one.metrics["wall_us"]) == pytest.approx(known(one.wall_s) * 1e6 / 50)
         assert known(one.metrics["server_cpu_us"]) == pytest.approx(spent * 1e6 / 50)
         assert known(one.peak_bytes) > 64 << 20
         assert known(one.metrics["peak_bytes"]) > 64 << 20
         assert known(one.metrics["footprint_bytes"]) > 64 << 20
         assert one.facts["load_cpu_s"] is not None
+
+
+def test_a_load_that_does_less_under_an_arm_has_no_verdict_on_its_time(tmp_path: Path) -> None:
+    """Under the tunable the server refuses all that it is asked, and its load is done at once."""
+    lazy = {"name": "lazy", "from": "as-is", "environment": {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}}
+
+    def compared(**more: Any) -> hugewise.Results:
+        use = {"name": "service", "parameters": service("lazy", environment=["ROUNDS=20"], **more), "metric": "wall_s"}
+        study = study_of(workload=[use], policies=["as-is", lazy], budget={"blocks": 2}, method="fixed-n")
+        return hugewise.run(study, results=tmp_path)
+
+    (one,) = compared(values=[OPERATIONS]).cells[0].comparisons
+    assert known(one.ratio) < 0.9, "it seems to be faster"
+    assert one.verdict == "none"
+    assert "under lazy it did 100% less work than under as-is (operations, 2 pairs)" in one.reason
+    (unknown,) = compared().cells[0].comparisons
+    assert any("as much work under both is not known" in said for said in unknown.warnings)
 
 
 def test_all_processes_of_a_server_are_looked_at_and_what_it_leaves_is_told(tmp_path: Path) -> None:

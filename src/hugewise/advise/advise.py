@@ -142,7 +142,8 @@ def _pilot(asking: Asking) -> None:
     loaded = asked.of_service and metric == "wall_s"
     alpha, spent = 1 - asked.confidence, asking.spent
     advice.more_time = pilots.needed(found, for_it, alpha, spent)
-    advice.remarks = tuple(pilots.remarks(found, for_it, alpha, loaded=loaded, spent=spent))
+    uncounted = loaded and not questions.counted(asked)
+    advice.remarks = tuple(pilots.remarks(found, for_it, alpha, loaded=loaded, uncounted=uncounted, spent=spent))
     for remark in advice.remarks:
         asking.say(remark)
     asking.say(f"candidates: {', '.join(each.name for each in tried) or 'none'}")

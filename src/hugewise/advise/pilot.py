@@ -222,10 +222,17 @@ def needed(found: ProgramAsIs, seconds: float, alpha: float, spent: float) -> st
 
 
 def remarks(
-    found: ProgramAsIs, seconds: float, alpha: float, *, loaded: bool = False, spent: float = 0.0
+    found: ProgramAsIs,
+    seconds: float,
+    alpha: float,
+    *,
+    loaded: bool = False,
+    uncounted: bool = False,
+    spent: float = 0.0,
 ) -> Iterator[str]:
     """What can be said at once: what `seconds` of confirmation can show, and what stands in the way. `loaded`: it is
-    the time of a load that is judged; `spent`: seconds that the pilot took.
+    the time of a load that is judged, `uncounted`: of one that does not say how much it did; `spent`: seconds that the
+    pilot took.
     """
     pairs, declared = found.pairs_in(seconds), found.declared(seconds)
     least = power.least_pairs(alpha, declared)
@@ -247,6 +254,12 @@ def remarks(
         yield (
             "its load takes the same time whatever the server does, as one that runs by the clock: let it do a fixed"
             " work, or have a value judged that it prints (--value)"
+        )
+    if uncounted:
+        yield (
+            "how much its load does is not known, only how long it takes: one that does less under a setting would seem"
+            " better; name the count in its output (--value 'operations,neutral=regex:PATTERN'), and the time for each"
+            " is judged"
         )
     if found.same_output is False:
         yield "its output differs between runs of the same: see that each does the same work"

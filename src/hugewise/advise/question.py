@@ -13,6 +13,7 @@ from hugewise import workloads
 from hugewise.advise.candidates import SettingCandidate
 from hugewise.advise.decision import Priority
 from hugewise.errors import UserError
+from hugewise.model.metric import OPERATIONS
 from hugewise.plan.cells import resolve
 from hugewise.quantity import format_duration
 from hugewise.study import load as studies
@@ -28,6 +29,7 @@ __all__ = [
     "check",
     "command",
     "confirmation",
+    "counted",
     "environment",
     "pilot",
     "screening",
@@ -113,6 +115,12 @@ def environment(asked: Question) -> Mapping[str, str] | None:
     given = asked.workload.get("parameters", {}).get("environment", ())
     path = {name: os.environ[name] for name in ("PATH",) if name in os.environ}
     return path | dict(str(each).partition("=")[::2] for each in given)
+
+
+def counted(asked: Question) -> bool:
+    """Whether its output is read for how much was done."""
+    given = asked.workload.get("parameters", {}).get("values", ())
+    return any(str(each).partition(",")[0].strip() == OPERATIONS for each in given)
 
 
 def check(asked: Question) -> None:

@@ -149,7 +149,7 @@ def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: D
     if play.visited:
         result = result.adding({"wall_s": None}, "one client was timed, which visited the servers of all arms")
     if isinstance(cell.workload, Hearing) and work.broken is None:  # what it said may have gone with its guest
-        result = outcome.heard(result, _heard(cell.workload, cell, work))
+        result = outcome.with_work(outcome.heard(result, _heard(cell.workload, cell, work)))
     result = outcome.with_footprint(result, proof).adding(
         {"lifetime_faults": work.cgroup_faults, "charged_peak_bytes": work.cgroup_peak}, "no cgroup counted it"
     )

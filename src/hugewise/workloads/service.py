@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from hugewise.machine import layouts, programs
-from hugewise.model.metric import Metric
+from hugewise.model.metric import OPERATIONS, Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Outputs, Places, Reading, Scene, Server, Step
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter, RunsAs
@@ -23,12 +23,9 @@ from hugewise.workloads._outputs import cpu_us
 from hugewise.workloads._parameters import Values, integer, number
 from hugewise.workloads._service import READY, asked_at, filled_in, ready, variables
 from hugewise.workloads._staged import StagedWorkload
-from hugewise.workloads._value import extract, named_in
+from hugewise.workloads._value import extract, metrics_of, named_in
 
-__all__ = ["OPERATIONS", "WORKLOAD"]
-
-OPERATIONS = "operations"
-"""The value that says how much work the load has done."""
+__all__ = ["WORKLOAD"]
 
 _SIGNALS: Mapping[str, Literal["TERM", "INT", "QUIT"]] = {"TERM": "TERM", "INT": "INT", "QUIT": "QUIT"}
 _HEAP_UNIT = 2 << 20  # layouts are of whole huge pages
@@ -90,8 +87,8 @@ class Service(StagedWorkload):
         return None
 
     def turns_refused(self, values: Values) -> str | None:
-        """The load's own clock goes on while it is frozen."""
-        if values["values"]:
+        """The load's own clock goes on while it is frozen; a count of what it did has none."""
+        if any(value.metric.name != OPERATIONS for value in named_in(values)):
             return "values are what the load says, and its own clock goes on while it stands still"
         return None
 
@@ -165,7 +162,7 @@ class Service(StagedWorkload):
     def named(self, values: Values) -> tuple[Metric, ...]:
         """The metrics that the values name. Raises ValueError when one is written wrongly."""
         known = {metric.name for metric in self.metrics}
-        found = tuple(value.metric for value in named_in(values))
+        found = metrics_of(values)
         if taken := next((metric.name for metric in found if metric.name in known), None):
             raise ValueError(f"a service has a metric {taken} of its own: choose another name")
         return found
