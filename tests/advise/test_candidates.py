@@ -129,7 +129,24 @@ def test_at_most_so_many_are_tried() -> None:
     few, others = candidates(HERE, 2)
     assert [each.name for each in few] == ["advised", "pool-2m"]
     assert "those that reach least are tried" in {one.name: one.reason for one in others}["always"]
-    assert len(few) + len(others) == len(RULES)
+    of_servers = [rule for rule in RULES if rule.name.startswith("own-")]
+    assert len(few) + len(others) == len(RULES) - len(of_servers), "which have nothing to do with it"
+
+
+OWN = {2 << 20: {"server": ["postgres", "-c", "huge_pages=on"], "own_pool": True, "pool_bytes": 5 << 30}}
+
+
+def test_a_server_with_an_option_of_its_own_is_told_it() -> None:
+    shared: dict[str, Any] = {"own": OWN, "shared": 0.8, "memory": 6 << 30}
+    assert tried(**shared) == ["own-2m", "always", "always-shared", "always-64k"]
+    assert "most of its memory is shared" in left("advised", **shared)
+    assert "most of its memory is shared" in left("pool", **shared)
+    assert left("own-1g", **shared) == "the kernel has no pool of pages of that size"
+    (use,) = (each.use for each in candidates(msgspec.structs.replace(HERE, **shared), 1)[0])
+    assert use == {"name": "own-2m", "from": "reserved-2m", "mechanism": "process", "parameters": OWN[2 << 20]}
+    assert left("own-2m", **shared, root=False) == "filling a pool needs root"
+    said = {"own": {2 << 20: "its command says huge_pages itself"}}
+    assert left("own-2m", **said) == "its command says huge_pages itself"
 
 
 def test_candidates_are_arms_of_ordinary_studies() -> None:

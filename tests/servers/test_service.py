@@ -12,6 +12,7 @@ import pytest
 
 import hugewise
 from hugewise.errors import HugewiseError
+from hugewise.model.results import Results
 from hugewise.model.trial import Attempt
 from tests.build import known
 from tests.build.services import SERVER, service
@@ -77,7 +78,7 @@ def test_a_load_that_does_less_under_an_arm_has_no_verdict_on_its_time(tmp_path:
     """Under the tunable the server refuses all that it is asked, and its load is done at once."""
     lazy = {"name": "lazy", "from": "as-is", "environment": {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}}
 
-    def compared(**more: Any) -> hugewise.Results:
+    def compared(**more: Any) -> Results:
         use = {"name": "service", "parameters": service("lazy", environment=["ROUNDS=20"], **more), "metric": "wall_s"}
         study = study_of(workload=[use], policies=["as-is", lazy], budget={"blocks": 2}, method="fixed-n")
         return hugewise.run(study, results=tmp_path)

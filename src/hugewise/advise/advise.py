@@ -19,6 +19,7 @@ from hugewise.advise.advice import FORMAT, Advice, Screen
 from hugewise.advise.aims import aimed
 from hugewise.advise.asking import Asking, InterruptedPhaseError, ended
 from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate, candidates
+from hugewise.advise.own_options import own_options
 from hugewise.advise.program import allocator_of, program_of
 from hugewise.advise.question import AS_IS, Question
 from hugewise.advise.record import RECORD, AdviceFolder
@@ -194,6 +195,7 @@ def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
         threads=found.threads,
         unlaid=layouts.unlaid(asked),
         shared=found.shared,
+        own=own_options(found, asked, sizes),
         shared_mode="never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd, shared=True),
     )
 

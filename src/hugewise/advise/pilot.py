@@ -55,6 +55,7 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     same_output  whether every run said the same; None where that is not known
     forked       processes of a run that went on with a copy of their parent's memory (fork without exec), `executed`
                  programs that it began, `threads`, each the most of all runs; None where nobody followed it
+    shared_bytes of the largest shared mapping that a server had, touched or not; None where nobody looked
     """
 
     runs: int
@@ -68,6 +69,7 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     forked: int | None = None
     executed: int | None = None
     threads: int | None = None
+    shared_bytes: int | None = None
 
     @property
     def huge(self) -> float | None:
@@ -140,7 +142,7 @@ def judged(
         memory=max((one.peak_bytes or 0 for one in ended), default=0),
         faults=fmean(known) if known else None,
         same_output=None if service else _same(folder, ended),  # a load tells of its own speed
-        **{name: _most(ended, name) for name in ("forked", "executed", "threads")},
+        **{name: _most(ended, name) for name in ("forked", "executed", "threads", "shared_bytes")},
     )
 
 

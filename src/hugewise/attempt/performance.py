@@ -281,7 +281,7 @@ class Performance(Play):
             self.coverage = self.stage.scan()  # the proof first: walking every process's page tables takes longer
         except ProbeError as error:
             self.marks.append(f"no proof of its pages: {error.message}")
-        self.footprint = self.stage.tested.footprint()
+        self.footprint, self.shared = self.stage.tested.footprint(), self.stage.tested.shared()
         if self.fixed:
             self.peaks = self.stage.tested.peaks()
 

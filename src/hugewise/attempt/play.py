@@ -34,6 +34,7 @@ class Play:
     filled   what backed the servers' memory before their turns (empty: nothing is proven of that); None where there are
              no turns
     peaks    bytes that each process of the servers had at its most, where that was looked at
+    shared   bytes of the largest shared mapping without a file that a process of the servers has, where that was sought
     around   the machine's counters at both ends of the measured part, where they were looked at
     """
 
@@ -48,6 +49,7 @@ class Play:
     coverage: Sequence[probe.Coverage] = ()
     footprint: int | None = None
     peaks: Sequence[int] = ()
+    shared: int | None = None
     marks: Sequence[str] = ()
     counted: probe.Counters | str = ""
 

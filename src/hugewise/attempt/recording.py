@@ -13,7 +13,7 @@ from hugewise.attempt.outcome import Outcome
 from hugewise.attempt.underway import Group, Work
 from hugewise.machine import noise, probe
 from hugewise.model.trial import Attempt, Delivery
-from hugewise.model.workload import Hearing
+from hugewise.model.workload import Hearing, OwnPool
 from hugewise.plan.plan import Cell
 from hugewise.quantity import format_size
 from hugewise.reading import UnreadableError
@@ -71,7 +71,7 @@ def stored(group: Group, work: Work) -> Attempt:
         series=() if timeless else play.reading.series,
         facts=play.facts(),
         guest=work.backed.facts,
-        begun={} if play.served else _begun(work),
+        begun=({} if play.shared is None else {"shared_bytes": play.shared}) if play.served else _begun(work),
         laid={} if work.laid is None else laying.summary(work.laid),
     )
 
@@ -84,9 +84,13 @@ def _begun(work: Work) -> dict[str, int]:
 
 
 def _proof(group: Group, work: Work, change: noise.Difference | None) -> Delivery:
-    """What is proven of its pages; a layout that the library did not have is not delivered, whatever is demanded."""
-    found = _backed(group, work, change)
-    why = None if work.laid is None else laying.undelivered(work.laid, work.arm.treatment)
+    """What is proven of its pages; a layout that the library did not have, or pages that a server did not take by an
+    option of its own, are not delivered, whatever is demanded.
+    """
+    found, cell, treatment = _backed(group, work, change), group.cell, work.arm.treatment
+    why = None if work.laid is None else laying.undelivered(work.laid, treatment)
+    if isinstance(cell.workload, OwnPool):
+        why = why or cell.workload.short(treatment, cell.given(work.arm), found.coverage)
     return found if why is None else msgspec.structs.replace(found, delivered=False, reason=why)
 
 

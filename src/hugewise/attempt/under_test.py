@@ -13,7 +13,7 @@ from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import maps, probe
 from hugewise.machine.machine import Contained, Machine
 from hugewise.machine.noise import TICK
-from hugewise.machine.patience import StuckError, patient_text
+from hugewise.machine.patience import Patience, StuckError, patient_text
 from hugewise.machine.serving import Serving
 from hugewise.model.scene import RoleUse, Server
 
@@ -89,6 +89,19 @@ class UnderTest:
         told = listening.used(self.processes())
         user, system = told.user * TICK, told.system * TICK
         return RoleUse(cpu_s=user + system, user_s=user, system_s=system, faults=told.faults)
+
+    def shared(self) -> int | None:
+        """Bytes of the largest shared mapping without a file that one of its processes has (the buffers of a database),
+        touched or not; None where it is not looked for, or cannot be.
+        """
+        if not any(server.named == "tree" for server, _ in self.running):
+            return None
+        largest, patience = 0, Patience()
+        for pid in self.processes():
+            with suppress(OSError, StuckError):
+                text = patient_text(self.machine.host, f"/proc/{pid}/maps", patience)
+                largest = max([largest, *(end - start for start, end in maps.named(text, "shared") or ())])
+        return largest
 
     def peaks(self) -> list[int]:
         """The most bytes that each process of the system under test had resident, but for pages of pools."""
