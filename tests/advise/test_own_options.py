@@ -38,6 +38,11 @@ def test_what_nobody_saw_is_asked_for() -> None:
     assert not isinstance(named, str) and named["pool_bytes"] == 66 << 20
 
 
+def test_a_server_that_takes_a_pool_already_is_left_as_it_is() -> None:
+    taking = msgspec.structs.replace(SEEN, shared_bytes=1 << 30, coverage={"hugetlb:2097152": 5e8})
+    assert own_options(taking, asked(*POSTGRES), SIZES)[2 << 20] == "it takes pages of a pool already"
+
+
 def test_a_server_that_says_it_itself_is_left_as_it_is() -> None:
     seen = msgspec.structs.replace(SEEN, shared_bytes=1 << 30)
     found = own_options(seen, asked(*POSTGRES, "-c", "huge_pages=off"), SIZES)
@@ -68,4 +73,6 @@ def test_the_arm_is_one_of_an_ordinary_study() -> None:
     made = SettingCandidate(name="own-2m", use=use, reach="pool", reason="")
     study = confirmation(question, made, 0, 30.0, 24)
     (arm,) = (one for one in study.policies if one.name == "own-2m")
+    (of_others,) = study.workload
+    assert list(of_others.parameters["server"]) == ["postgres", "-c", "huge_pages=off", *POSTGRES[1:]]
     assert arm.parameters["pool_bytes"] == 212 << 20 and arm.registered == "reserved-2m"

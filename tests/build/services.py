@@ -21,6 +21,14 @@ if "silent" in words:
     print("still thinking", flush=True)
     time.sleep(60)
 held = bytearray(b"x") * (int(os.environ.get("HELD", "40")) << 20)
+if "takes" in words:  # pages of a pool, where there are any
+    import mmap
+    try:
+        pooled = mmap.mmap(-1, 8 << 20, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | 0x40000)
+    except OSError:
+        pooled = mmap.mmap(-1, 8 << 20, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
+    for at in range(0, len(pooled), 4096):
+        pooled[at] = 1
 if "children" in words and os.fork() == 0:
     own = bytearray(b"y") * (24 << 20)
     time.sleep(600)

@@ -91,6 +91,25 @@ def test_a_load_that_does_less_under_an_arm_has_no_verdict_on_its_time(tmp_path:
     assert any("as much work under both is not known" in said for said in unknown.warnings)
 
 
+def test_a_server_takes_the_pool_by_itself_and_no_other_arm_has_its_pages(tmp_path: Path) -> None:
+    """A pool is there for all arms of a run: a server that takes what it finds has it in each."""
+    own = {"name": "own", "from": "reserved-2m", "mechanism": "process"}
+    taking = {**own, "parameters": {"own_pool": True, "pool_bytes": "8m"}}
+    setting = {"delivery": {"share": 0.0}}
+    found = run(tmp_path / "takes", service("takes"), "as-is", taking, **setting)
+    assert found["own"].delivery.delivered is True
+    assert found["own"].delivery.coverage["hugetlb:2097152"] == 8 << 20
+    assert found["own"].delivery.coverage.get("anon:2097152", 0) == 0
+    assert found["as-is"].delivery.delivered is False
+    assert "it took pages of the pool that this run has reserved for other arms" in known(
+        found["as-is"].delivery.reason
+    )
+    assert found["as-is"].begun == {"shared_bytes": 8 << 20}
+    other = run(tmp_path / "not", service(), "as-is", taking, **setting)
+    assert other["as-is"].delivery.delivered is True
+    assert known(other["own"].delivery.reason).startswith("the server has no page of the pool, of 8m")
+
+
 def test_all_processes_of_a_server_are_looked_at_and_what_it_leaves_is_told(tmp_path: Path) -> None:
     found = run(tmp_path, service("children", environment=["HELD=32"]), "base", "thp")["base"]
     assert found.state == "accepted"

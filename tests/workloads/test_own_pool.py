@@ -7,7 +7,7 @@ import pytest
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.workloads import _mariadb
-from hugewise.workloads._own_pool import files, literals, program_of, server_of, with_option
+from hugewise.workloads._own_pool import files, literals, program_of, server_of, with_option, without_pool
 from hugewise.workloads.service import WORKLOAD
 from tests.build.workloads import BASE, POOL, given
 from tests.workloads.test_service import PLACES
@@ -60,6 +60,14 @@ def test_a_command_that_says_it_itself_is_not_told_again() -> None:
     for own in ("huge_pages=try", "huge_page_size=1GB"):
         assert with_option((*POSTGRES, "-c", own), 2 << 20) == f"its command says {own.partition('=')[0]} itself"
     assert with_option((*MARIADB, "--skip-large-pages"), 2 << 20) == "its command says large-pages itself"
+
+
+def test_others_are_told_not_to_take_a_pool_that_is_there() -> None:
+    """PostgreSQL does so by itself: all arms of a run would have the pages that are for one of them."""
+    assert without_pool(POSTGRES) == (POSTGRES[0], "-c", "huge_pages=off", *POSTGRES[1:])
+    assert without_pool((*POSTGRES, "-c", "huge_pages=try")) == (*POSTGRES, "-c", "huge_pages=try")
+    assert without_pool(MARIADB) == MARIADB
+    assert without_pool(("redis-server",)) == ("redis-server",)
 
 
 def test_what_decides_how_much_is_read_from_the_words() -> None:

@@ -34,6 +34,8 @@ def own_options(found: ProgramAsIs, asked: Question, sizes: PageSizes) -> Mappin
 
 
 def _parameters(words: tuple[str, ...], found: ProgramAsIs, asked: Question, size: int) -> Mapping[str, Any] | str:
+    if any(name.startswith("hugetlb:") and had for name, had in found.coverage.items()):
+        return "it takes pages of a pool already"
     put = with_option(words, size)
     if isinstance(put, str):
         return put

@@ -18,6 +18,7 @@ from hugewise.plan.cells import resolve
 from hugewise.quantity import format_duration
 from hugewise.study import load as studies
 from hugewise.study.study import Study
+from hugewise.workloads._own_pool import without_pool
 
 __all__ = [
     "AS_IS",
@@ -218,6 +219,9 @@ def _study(
     parameters = {**asked.workload.get("parameters", {})}
     if (asked.pool or pool) and _takes_pool(asked.workload["name"]):
         parameters["pool_bytes"] = asked.pool or pool
+    if any(not isinstance(use, str) and use.get("parameters", {}).get("own_pool") for use in policies):
+        # The pool is there for all arms of a run, and PostgreSQL takes what it finds.
+        parameters["server"] = list(without_pool(tuple(map(str, parameters.get("server", ())))))
     timeout = f"{max(1.0, asked.seconds / 4):.0f}s"
     workload = {"delivery": {"share": 0.0}, "timeout": timeout, **asked.workload, "parameters": parameters}
     if asked.of_service:  # resident where a calibration of it lets it be

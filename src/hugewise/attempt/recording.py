@@ -11,7 +11,9 @@ from hugewise.attempt import believed, emulation, laying, outcome
 from hugewise.attempt.disturbances import disturbances
 from hugewise.attempt.outcome import Outcome
 from hugewise.attempt.underway import Group, Work
+from hugewise.host.pool import pool_folder
 from hugewise.machine import noise, probe
+from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt, Delivery
 from hugewise.model.workload import Hearing, OwnPool
 from hugewise.plan.plan import Cell
@@ -91,7 +93,23 @@ def _proof(group: Group, work: Work, change: noise.Difference | None) -> Deliver
     why = None if work.laid is None else laying.undelivered(work.laid, treatment)
     if isinstance(cell.workload, OwnPool):
         why = why or cell.workload.short(treatment, cell.given(work.arm), found.coverage)
+    why = why or _of_others(group, treatment, found.coverage)
     return found if why is None else msgspec.structs.replace(found, delivered=False, reason=why)
+
+
+def _of_others(group: Group, treatment: Treatment, coverage: Mapping[str, int]) -> str | None:
+    """Why an arm that asks for no pool has what was reserved for others: its server takes what it finds. Of a pool that
+    was there before nobody can tell whose its pages are.
+    """
+    if treatment.target.kind == "hugetlb" or treatment.layout:
+        return None
+    before = group.bench.settings.initial
+    for size, pages in group.bench.pools.items():
+        none_before = before.get(f"{pool_folder(size)}/nr_hugepages", "") == "0"
+        if pages and none_before and coverage.get(f"hugetlb:{size}"):
+            cure = "have its server told not to take them (PostgreSQL: huge_pages=off), or have no pool in this run"
+            return f"it took pages of the pool that this run has reserved for other arms: {cure}"
+    return None
 
 
 def _backed(group: Group, work: Work, change: noise.Difference | None) -> Delivery:

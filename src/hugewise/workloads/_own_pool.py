@@ -19,7 +19,7 @@ import msgspec
 from hugewise.deployment import servers
 from hugewise.model.deployment import DeployedFile
 
-__all__ = ["OwnServer", "files", "literals", "program_of", "server_of", "with_option"]
+__all__ = ["OwnServer", "files", "literals", "program_of", "server_of", "with_option", "without_pool"]
 
 OwnServer = Literal["postgresql", "mariadb"]
 
@@ -83,6 +83,21 @@ def with_option(words: Sequence[str], size: int) -> tuple[str, ...] | str:
         options = ["-c", "huge_pages=on", "-c", f"huge_page_size={size >> 10}kB"]
     else:
         options = ["--large-pages"]
+    return _put(words, place, options)
+
+
+def without_pool(words: Sequence[str]) -> tuple[str, ...]:
+    """The words of a command by which its server takes no pages of a pool that happens to be there. PostgreSQL does,
+    unless it is told something else (huge_pages = try): also those that were reserved for another arm of a run.
+    """
+    place = _place(words)
+    if place is None or place.kind != "postgresql" or any("huge_pages" in word for word in words):
+        return tuple(words)
+    return _put(words, place, ["-c", "huge_pages=off"])
+
+
+def _put(words: Sequence[str], place: _Place, options: Sequence[str]) -> tuple[str, ...]:
+    """The words with these options behind the server's name, and behind those that must stand first."""
     word = words[place.word]
     if place.end == len(word):  # a word of its own: those that must stand first are words behind it
         first = place.word + 1
