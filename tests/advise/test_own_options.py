@@ -74,5 +74,5 @@ def test_the_arm_is_one_of_an_ordinary_study() -> None:
     study = confirmation(question, made, 0, 30.0, 24)
     (arm,) = (one for one in study.policies if one.name == "own-2m")
     (of_others,) = study.workload
-    assert list(of_others.parameters["server"]) == ["postgres", "-c", "huge_pages=off", *POSTGRES[1:]]
+    assert of_others.parameters["server"] == ("postgres", "-c", "huge_pages=off", *POSTGRES[1:])
     assert arm.parameters["pool_bytes"] == 212 << 20 and arm.registered == "reserved-2m"
