@@ -71,7 +71,11 @@ def test_others_are_told_not_to_take_a_pool_that_is_there() -> None:
 
 
 def test_what_decides_how_much_is_read_from_the_words() -> None:
-    words = ("sh", "-c", "mariadbd --no-defaults --datadir=$0 --key-buffer-size=$1 --innodb_buffer_pool_size=64M;x")
+    first = "mariadb-install-db --no-defaults --defaults-file=/x && "
+    options = "--no-defaults --key-buffer-size=$1 --innodb_buffer_pool_size=64M"
+    words = ("sh", "-c", f"{first}mariadbd {options};x --key-buffer-size=1")
+    assert literals(MARIADB, _mariadb.SIZED) == ("--no-defaults", "--innodb-buffer-pool-size=256M")
+    assert literals(("sh", "-c", "true"), _mariadb.SIZED) == ()
     assert program_of(words) == "mariadbd"
     assert literals(words, _mariadb.SIZED) == ("--no-defaults", "--innodb_buffer_pool_size=64M")
 

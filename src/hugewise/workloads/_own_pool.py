@@ -54,10 +54,14 @@ def program_of(words: Sequence[str]) -> str:
 
 
 def literals(words: Sequence[str], names: str) -> tuple[str, ...]:
-    """The options `--NAME=VALUE` of a command, in its order, whose name the pattern matches and whose value nobody has
-    to make up: neither a shell nor who starts it.
+    """The server's options `--NAME=VALUE`, in their order, whose name the pattern matches and whose value nobody has to
+    make up: neither a shell nor who starts it. Those of other programs in the text of a shell are none of them.
     """
-    every = (each for word in words for each in re.split(r"[\s;&|()\"']+", word))
+    place = _place(words)
+    if place is None:
+        return ()
+    own = re.split(r"[;&|\n()]", words[place.word][place.end :])[0].split()
+    every = own if own else words[place.word + 1 :]
     return tuple(each for each in every if re.fullmatch(rf"--(?:{names})(?:=[^$`{{}}]*)?", each))
 
 
