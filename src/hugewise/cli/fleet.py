@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from hugewise.cli import completion, options
+from hugewise.cli.fleet_report import confirm, report
 from hugewise.errors import HugewiseError, LockedError
 from hugewise.visible import say
 
@@ -30,6 +31,8 @@ def fleet() -> None:
 
 
 # What another file adds: fleet.add_command(...), here.
+fleet.add_command(report)
+fleet.add_command(confirm)
 
 
 @fleet.command(short_help="Run STUDY on the hosts of an inventory.")
@@ -123,10 +126,10 @@ def obey(spool: Path | None, worker: int | None) -> None:
     """Obey one order from standard input, and answer on standard output: what a fleet calls on its hosts."""
     from hugewise.fleet import delivery
     from hugewise.fleet.orders import MOST_MESSAGE
-    from hugewise.fleet.place import Place, usual_spool
+    from hugewise.fleet.place import HostPlace, usual_spool
 
     data = sys.stdin.buffer.read(MOST_MESSAGE + 1)
-    answer = delivery.obeyed_alone(data, Place(spool or usual_spool(), worker))
+    answer = delivery.obeyed_alone(data, HostPlace(spool or usual_spool(), worker))
     sys.stdout.buffer.write(answer)
     sys.stdout.buffer.flush()
 

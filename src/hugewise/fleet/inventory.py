@@ -146,7 +146,7 @@ class FleetTable(msgspec.Struct, frozen=True, kw_only=True):
         keys.duration(1.0),
         Key("How long one that nobody replaces is waited for before the fleet ends without it.", 'wait = "1h"'),
     ] = 3600.0
-    look: Annotated[float, keys.duration(0.05), Key("How often a host is asked how it is.", 'look = "30s"')] = 30.0
+    look: Annotated[float, keys.duration(0.05), Key("How often a host is asked how it is.", 'look = "60s"')] = 60.0
     check: Annotated[
         int,
         keys.integer(0, 1000),

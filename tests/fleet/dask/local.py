@@ -1,8 +1,7 @@
-"""A fleet over Dask on this machine: two hosts that are addresses of the loopback, workers as processes of their own."""
+"""A fleet over Dask on this machine: two hosts that are addresses of the loopback, and their workers."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -92,7 +91,7 @@ def listening(pid: int) -> set[str]:
     """The local addresses at which a process listens for TCP, as `ADDRESS:PORT`."""
     inodes = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        target = os.readlink(link)
+        target = str(link.readlink())
         if target.startswith("socket:["):
             inodes.add(target[8:-1])
     found = set()

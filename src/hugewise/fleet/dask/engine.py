@@ -235,7 +235,8 @@ class _Supervised:
     def __init__(self, entry: HostEntry) -> None:
         self.entry = entry
         self.busy = True  # the first start is asked for by who makes this
-        self.told, self.hint = "", None
+        self.told = ""
+        self.hint: str | None = None
         self._next, self._pause = 0.0, _FIRST_PAUSE_S
 
     def due(self, now: float) -> bool:

@@ -63,8 +63,8 @@ def load() -> None:
 
 
 def security(identity: Identity) -> Any:
-    """A `distributed.Security` of that identity: TLS 1.3 both ways, which looks at the address that is called. Dask's own
-    does not, and has its keys in files.
+    """A `distributed.Security` of that identity: TLS 1.3 both ways, which looks at the address that is called. Dask's
+    own does not, and has its keys in files.
     """
     distributed = importlib.import_module("distributed.security")
 
@@ -94,8 +94,8 @@ class _Evil:
 def guard(known: frozenset[tuple[str, str]]) -> None:
     """From now on Dask unpickles in this process nothing but what is `known`, as (module, name).
 
-    Whatever it receives may hold a pickle, and unpickling is calling any function that the sender names: a host could do
-    on the coordinator what it likes. Raises HugewiseError where this version of Dask gets around it.
+    Whatever it receives may hold a pickle, and unpickling is calling any function that the sender names: a host could
+    do on the coordinator what it likes. Raises HugewiseError where this version of Dask gets around it.
     """
     guarded = _Guarded(known)
     for name, module in list(sys.modules.items()):
