@@ -120,14 +120,9 @@ def _pilot(asking: Asking) -> None:
     asking.say("pilot: the program as it is")
     try:
         folder = asking.run(questions.pilot(asked), "pilot")
-    except HugewiseError:  # also of what never started: then why not is what is told
-        held = RunFolder(Path(advice.pilot_folder)) if advice.pilot_folder else None
-        blocks = held.read().blocks if held is not None else ()
-        if held is not None and blocks and all(block.unstarted for block in blocks):
-            pilots.judged(blocks, held.path, asked.seconds, service=asked.of_service)
-        if asked.of_service:
-            pilots.must_have_begun(blocks)
-        raise
+    except HugewiseError as error:  # of what never ran, why not is what is told
+        blocks = RunFolder(Path(advice.pilot_folder)).read().blocks if advice.pilot_folder else ()
+        raise pilots.never_ran(blocks, service=asked.of_service) or error from error
     ended(folder)
     run = folder.read()
     metric = run.opened.cells[0].metric.name
@@ -191,6 +186,7 @@ def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
         forked=found.forked,
         executed=found.executed,
         threads=found.threads,
+        ended=found.ended,
         unlaid=layouts.unlaid(asked),
         shared=found.shared,
         shared_mode="never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd, shared=True),

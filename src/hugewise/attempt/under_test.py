@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from hugewise.attempt import memory
+from hugewise.attempt import begetting, memory
 from hugewise.errors import ProbeError
 from hugewise.host import listening
 from hugewise.host.local_machine import LocalMachine
@@ -85,6 +85,13 @@ class UnderTest:
     def peaks(self) -> list[int]:
         """The most bytes that each process of the system under test had resident, but for pages of pools."""
         return memory.peaks(self.machine.host, self.processes())
+
+    def begotten(self) -> Mapping[str, int]:
+        """What the servers of this host have begun, as far as that is seen while they are there."""
+        if not isinstance(self.machine, LocalMachine):
+            return {}
+        servers = {begun.pid for server, begun in self.running if server.where == "machine"}
+        return begetting.begotten(self.machine.host, self.processes(), servers)
 
     def footprint(self) -> int | None:
         """Bytes resident in the system under test: proportional set size and hugetlb pages of its processes."""
