@@ -139,9 +139,9 @@ def test_a_folder_that_is_no_advice_is_refused(tmp_path: Path) -> None:
 # -- a service
 
 
-def of_service(*words: str, most: int = 3, **parameters: Any) -> Question:
+def of_service(*words: str, most: int = 3, seconds: float = 120.0, **parameters: Any) -> Question:
     made = service_parameters(*words, environment=["ROUNDS=24", "HELD=24"], **parameters)
-    return Question(workload={"name": "service", "parameters": made}, seconds=120.0, most=most)
+    return Question(workload={"name": "service", "parameters": made}, seconds=seconds, most=most)
 
 
 def test_a_service_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_layout_of_a_service_is_told_apart(tmp_path: Path) -> None:
     """Its server does a third of the work where the library lays its heap out on huge pages, and not by the library."""
     need_root()
     need_pages()
-    found, _ = phases.advise(of_service("laid", asked=150, most=2), tmp_path)
+    found, _ = phases.advise(of_service("laid", asked=150, most=2, seconds=75.0), tmp_path)
     assert [each.name for each in found.tried] == ["advised", "heap-thp"]
     last, parts = found.confirmed, found.apart
     assert last is not None

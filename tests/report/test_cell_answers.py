@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from hugewise.model.answer import CellAnswer
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results, Verdict
 from hugewise.report import document as doc
-from hugewise.report.cell_answers import answers, joined, not_compared, price, ranked, selection
+from hugewise.report.cell_answers import answers, joined, not_compared, price, ranked, selection, together
 from hugewise.report.json import encode
 from hugewise.report.sections.answer import answer as section
 from hugewise.report.sections.answer import in_short
@@ -119,6 +119,21 @@ def test_an_interval_without_an_end_overlaps_with_what_lies_beyond() -> None:
     (cell,) = results.cells
     open_end = tuple(replace(one, high=None) if one.arm == "thp" else one for one in cell.comparisons)
     assert only(replace(results, cells=(replace(cell, comparisons=open_end),))).overlapping == ("mthp-64k",)
+
+
+def test_how_sure_all_answers_are_together_is_said() -> None:
+    sequential = judged(("better", 0.9), ("better", 0.6))
+    (cell,) = sequential.cells
+    said = "1 answer rests on 2 comparisons: the chance that any of their verdicts is wrong is at most 5%."
+    assert together(sequential) == said
+    several = replace(sequential, confidence=0.99, cells=(cell, cell, cell))
+    assert together(several).startswith(
+        "3 answers rest on 6 comparisons: the chance that any of their verdicts is wrong is"
+    )
+    assert together(several).endswith(" at most 1%.")
+    assert together(judged(("better", 0.9))) == "", "its own confidence says it"
+    beside = tuple(replace(one, method="unjudged") for one in cell.comparisons)
+    assert together(replace(several, cells=(replace(cell, comparisons=beside), cell))).startswith("1 answer rests on 2")
 
 
 def test_what_choosing_among_arms_does_is_said_by_the_method_that_corrects_for_it() -> None:

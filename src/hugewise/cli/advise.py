@@ -74,7 +74,12 @@ class _Dashed(click.Command):
     help="A metric in its output, NAME,DIRECTION,UNIT=regex:PATTERN or =json:PATH (may be repeated).",
 )
 @click.option("--margin", default="2%", show_default=True, help="Smaller differences make none.")
-@click.option("--confidence", default="0.99", show_default=True, help="Confidence of each verdict.")
+@click.option(
+    "--confidence",
+    default="0.99",
+    show_default=True,
+    help="Of each verdict. Of K advices, or cells, any is wrong with up to K times what is left to 1.",
+)
 @click.option("--max-candidates", type=click.IntRange(1, 6), default=6, show_default=True, help="Settings to try.")
 @click.option(
     "--priority",

@@ -14,7 +14,7 @@ from hugewise.report.numbers import percent
 from hugewise.report.sentences import arm_of, effect_of, strength
 from hugewise.visible import printable
 
-__all__ = ["SameAnswer", "answers", "joined", "not_compared", "price", "ranked", "selection", "separately"]
+__all__ = ["SameAnswer", "answers", "joined", "not_compared", "price", "ranked", "selection", "separately", "together"]
 
 _UNCLAIMED = ("screening", "unjudged")  # methods that claim nothing, and have no part in the error rate
 _ORDER = ("better", "equivalent", "undecided", "worse", "none")
@@ -189,11 +189,9 @@ def not_compared(one: CellAnswer) -> str:
 
 def selection(results: Results) -> str:
     """What choosing among the run's arms does to what is said of the chosen one; empty where nothing was chosen."""
-    cells = [cell for cell in results.cells if cell.metric.better != "neutral"]
-    claimed = [[one for one in cell.comparisons if one.method not in _UNCLAIMED] for cell in cells]
+    claimed, many = _claimed(results)
     if all(len(several) < 2 for several in claimed):
         return ""
-    many = sum(len(several) + len(cell.end_points) for several, cell in zip(claimed, cells, strict=True))
     chosen = "The best arm of a cell was chosen on the blocks that it is judged by."
     if {one.method for several in claimed for one in several} == {"sequential"}:
         return (
@@ -206,6 +204,24 @@ def selection(results: Results) -> str:
         " whichever is looked at. Each interval holds by itself and not together with the others, so that the chosen"
         " one's, and its estimate, lean to a larger effect: confirm it by a run of its own (hugewise advise)."
     )
+
+
+def _claimed(results: Results) -> tuple[list[list[Comparison]], int]:
+    """By cell the comparisons that have a part in the error rate, and how many these are with their end points."""
+    cells = [cell for cell in results.cells if cell.metric.better != "neutral"]
+    claimed = [[one for one in cell.comparisons if one.method not in _UNCLAIMED] for cell in cells]
+    return claimed, sum(len(several) + len(cell.end_points) for several, cell in zip(claimed, cells, strict=True))
+
+
+def together(results: Results) -> str:
+    """How sure the answers of all cells are together; empty where no more than one comparison claims something."""
+    claimed, many = _claimed(results)
+    several = sum(map(bool, claimed))
+    if many < 2:
+        return ""
+    wrong = percent(1 - results.confidence)
+    answers_ = "1 answer rests" if several == 1 else f"{several} answers rest"
+    return f"{answers_} on {many} comparisons: the chance that any of their verdicts is wrong is at most {wrong}."
 
 
 class SameAnswer(NamedTuple):

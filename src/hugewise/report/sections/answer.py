@@ -9,7 +9,7 @@ from hugewise.model.answer import AnswerState, CellAnswer
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.report import document as doc
 from hugewise.report import numbers
-from hugewise.report.cell_answers import answers, joined, not_compared, price, ranked, selection
+from hugewise.report.cell_answers import answers, joined, not_compared, price, ranked, selection, together
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
 from hugewise.report.sections import within
@@ -71,7 +71,7 @@ def answer(results: Results) -> doc.Section:
     """What to set, a panel for each cell, what its verdicts do and do not say, and every effect of the run."""
     found = answers(results)
     nothing = doc.Verdicts((doc.Verdict("none", "Nothing was compared in this cell."),))
-    blocks: list[doc.Block] = [*in_short(found), *doc.some(_selection(results))]
+    blocks: list[doc.Block] = [*in_short(found), *_sure(results)]
     blocks += [
         doc.Bundle(
             "card",
@@ -97,7 +97,7 @@ def brief(results: Results) -> Iterator[doc.Section]:
     """For a terminal: the answer, and a section for each cell, with a table of its arms."""
     found = answers(results)
     if found:
-        yield doc.Section("The answer", (*in_short(found), *doc.some(_selection(results))))
+        yield doc.Section("The answer", (*in_short(found), *_sure(results)))
     for number, (of, cell) in enumerate(zip(found, results.cells, strict=True), 1):
         line = f"{cell.metric.name} in {unit_of(cell).unit}, {better_direction(cell.metric)}"
         others = [
@@ -119,9 +119,11 @@ def brief_legend(results: Results) -> Iterator[doc.Section]:
         yield doc.Section(LEGEND_TITLE, tuple(doc.Line(line, quiet=True) for line in lines))
 
 
-def _selection(results: Results) -> doc.Line | None:
-    told = selection(results) if any(one.state in ("set", "weigh") for one in answers(results)) else ""
-    return doc.Line(told, quiet=True) if told else None
+def _sure(results: Results) -> Iterator[doc.Line]:
+    """How sure all answers are together, and what the choice of an arm does to what is said of it."""
+    chosen = any(one.state in ("set", "weigh") for one in answers(results))
+    for told in filter(None, (together(results), selection(results) if chosen else "")):
+        yield doc.Line(told, quiet=True)
 
 
 def _notes(of: CellAnswer, cell: CellResult) -> Iterator[doc.Note]:
