@@ -1,4 +1,4 @@
-"""What an advice takes over of a study beside its workloads: `[between]`, `[validity]`, and of `[design]` what can hold.
+"""What an advice has of a study beside its workloads: `[between]`, `[validity]`, and of `[design]` what can hold.
 
 The first two are about single attempts, and hold for any arms. A design is about the arms of a block, of which an
 advice has other ones than the study, and a different number in each phase.

@@ -318,10 +318,12 @@ class _Files(NamedTuple):
 
     def write(self, runs: Sequence[Any], arms: Sequence[str | None] = ()) -> None:
         """Write those of the best arm of each cell of these results, or of the arms that are named."""
+        from hugewise.cli.unit_start import of_host  # noqa: PLC0415
         from hugewise.report.deployed import write_files  # noqa: PLC0415
 
         first, *others = runs
-        for line in write_files(first, self.output, self.unit, also=others, arms=arms):
+        start = None if self.unit is None else of_host(self.unit)
+        for line in write_files(first, self.output, self.unit, also=others, arms=arms, start=start):
             say(line, err=self.as_json)
 
 
