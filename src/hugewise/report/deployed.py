@@ -139,11 +139,11 @@ def write_files(
                     _put(held, path, with_evidence(file, (*one.found, *one.evidence)).content, file.kind)
                 readme += ["", *_section(one, below, results.settings)]
                 told.append(f"{', '.join(one.cells)}: {one.arm}: {output / below}")
-            told += [] if name is None else list(_of_start(whole, name, start))
             for one in settings:
                 if one.deployment is None:
                     told.append(f"{', '.join(one.cells)}: no files: {one.why}")
                     readme += ["", f"## {_title(one.cells)}", "", "No files:", "", *_quoted((one.why,))]
+            told += [] if name is None else list(_of_start(whole, name, start))
             _put(held, _README, "\n".join([*readme, ""]), "tuned")
     except OSError as error:
         raise StorageError(
