@@ -9,7 +9,7 @@ from hugewise.model.answer import AnswerState, CellAnswer
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.report import document as doc
 from hugewise.report import numbers
-from hugewise.report.cell_answers import answers, joined, not_compared, price, ranked, selection, together
+from hugewise.report.cell_answers import answers, joined, memory_of, not_compared, price, ranked, selection, together
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
 from hugewise.report.sections import within
@@ -105,7 +105,7 @@ def brief(results: Results) -> Iterator[doc.Section]:
             for one in cell.end_points
         ]
         told: tuple[doc.Block, ...] = (
-            doc.Line(f"{line}; change against {cell.baseline}"),
+            doc.Line(f"{line}; change against {cell.baseline}{_pooled(cell)}"),
             _arms_table(cell),
             doc.Verdicts((*_verdicts(results, cell).verdicts, *others)),
             *_notes(of, cell),
@@ -115,7 +115,7 @@ def brief(results: Results) -> Iterator[doc.Section]:
 
 def brief_legend(results: Results) -> Iterator[doc.Section]:
     """How the verdicts are read, where there are some."""
-    if lines := legend(results):
+    if lines := legend(results, tiers=False):  # their tables are in the report
         yield doc.Section(LEGEND_TITLE, tuple(doc.Line(line, quiet=True) for line in lines))
 
 
@@ -147,11 +147,13 @@ def _verdicts(results: Results, cell: CellResult) -> doc.Verdicts:
 
 
 def _memory(arm: ArmSummary | None, base: ArmSummary | None) -> tuple[tuple[str, str], ...]:
-    """Peak memory and pool memory reserved of the arm, each against the baseline's."""
-    return tuple(
-        (name, f"{numbers.size(getattr(arm, key, None))} (baseline {numbers.size(getattr(base, key, None))})")
-        for name, key in (("peak memory", "peak_bytes"), ("pool reserved", "pool_bytes"))
-    )
+    """Memory at its most with the pool, and the pool memory reserved of the arm, each against the baseline's."""
+    sizes = ((name, of(arm), of(base)) for name, of in (("memory, pool included", memory_of), ("of it a pool", _pool)))
+    return tuple((name, f"{numbers.size(mine)} (baseline {numbers.size(its)})") for name, mine, its in sizes)
+
+
+def _pool(arm: ArmSummary | None) -> int | None:
+    return None if arm is None else arm.pool_bytes
 
 
 def _overview(results: Results) -> doc.Figure | None:
@@ -170,11 +172,16 @@ def _arms_table(cell: CellResult) -> doc.Table:
     rows = [
         [
             *(arm.arm, unit.number(arm.mean, arm.margin), *_effect(cell, arm, compared.get(arm.arm))),
-            *(numbers.share(arm.delivered_share), numbers.size(arm.peak_bytes)),
+            *(numbers.share(arm.delivered_share), numbers.size(memory_of(arm))),
         ]
         for arm in cell.arms
     ]
-    return doc.table("", ("policy", "mean", "change (interval)", "verdict", "deliv.", "peak"), rows)
+    return doc.table("", ("policy", "mean", "change (interval)", "verdict", "deliv.", "memory"), rows)
+
+
+def _pooled(cell: CellResult) -> str:
+    """What the column of memory counts, where that is not what the program had alone."""
+    return "; memory at its most, with the pool that stays reserved" if any(arm.pool_bytes for arm in cell.arms) else ""
 
 
 def _effect(cell: CellResult, arm: ArmSummary, one: Comparison | None) -> tuple[str, str]:
