@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from hugewise.advise import layouts
-from hugewise.advise.advice import details
 from hugewise.advise.candidates import SettingCandidate
 from hugewise.advise.layouts import GainPart, alone, blocks, command_of, is_layout, told_apart, unlaid
 from hugewise.advise.question import Question, apart, command, service
+from hugewise.advise.telling import details
 from hugewise.model.metric import Metric
 from tests.advise.test_advice import found, last
 from tests.build.results import cell_result, comparison, summary

@@ -11,11 +11,10 @@ import time
 from pathlib import Path
 
 from hugewise import workloads
-from hugewise.advise import advice as words
-from hugewise.advise import choosing, decision, layout_phases, layouts
+from hugewise.advise import choosing, decision, layout_phases, layouts, telling
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
-from hugewise.advise.advice import FORMAT, Advice, Screen
+from hugewise.advise.advice import FORMAT, Advice, Screen, confirmed
 from hugewise.advise.aims import aimed
 from hugewise.advise.asking import Asking, InterruptedPhaseError, ended
 from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate, candidates
@@ -103,6 +102,7 @@ def _conducted(asking: Asking) -> tuple[Advice, Path]:
             raise  # nothing was begun
         asking.say(f"interrupted; to go on: hugewise advise --resume {asking.folder}")
     asking.keep()
+    asking.put(telling.DETAILS, telling.whole(advice).encode())
     if advice.arrived == "finished":
         asking.record.hand_over()
     asking.record.close()
@@ -276,14 +276,14 @@ def _confirm(asking: Asking) -> None:
         raise UserError(f"{chosen.name} cannot be confirmed here: {why}", hint="cure that, and ask again")
     seen = decision.measured(found, cell, chosen.name)
     (planned,) = folder.read().opened.cells
-    advice.confirmed = words.confirmed(str(folder.path), cell, comparison, seen, planned.kind or "sequential")
+    advice.confirmed = confirmed(str(folder.path), cell, comparison, seen, planned.kind or "sequential")
 
 
 def _look_around(asking: Asking) -> None:
     """What the recommended setting does to the other programs that run now; nothing is timed any more."""
     advice = asking.advice
     last = advice.confirmed
-    if last is None or advice.neighbours is not None or not words.recommended(advice):
+    if last is None or advice.neighbours is not None or not telling.recommended(advice):
         return
     size = PageSizes.discover(LocalHost()).pmd
     if advice.candidate(last.candidate).reach == "host" and size is not None:

@@ -19,12 +19,13 @@ from hugewise import workloads
 from hugewise.advise import advise as phases
 from hugewise.advise import question as questions
 from hugewise.advise import sentences
-from hugewise.advise.advice import Advice, answer
+from hugewise.advise.advice import Advice
 from hugewise.advise.program import is_own
 from hugewise.advise.question import Question
 from hugewise.advise.record import RECORD as OF_CELL
 from hugewise.advise.record import AdviceFolder
 from hugewise.advise.taken_over import not_taken, taken_over
+from hugewise.advise.telling import answer
 from hugewise.errors import UserError
 from hugewise.files import own, storing
 from hugewise.model.results import Results

@@ -160,7 +160,7 @@ def legend(results: Results, *, tiers: bool = True) -> tuple[str, ...]:
     """
     every = [one for cell in results.cells for one in cell.comparisons]
     methods = {one.method for one in every}
-    exact = EXACT_LEGEND if "sequential" in methods else ()
+    exact: tuple[str, ...] = EXACT_LEGEND if "sequential" in methods else ()
     if tiers and any(one.supported and one.name != "this campaign" for each in every for one in each.tiers):
         exact += TIER_LEGEND
     return (*exact, *(_FIXED_LEGEND if methods - {"sequential", "screening", "unjudged"} else ()))
