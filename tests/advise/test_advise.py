@@ -168,7 +168,7 @@ def test_a_layout_of_a_service_is_told_apart(tmp_path: Path) -> None:
     """Its server does a third of the work where the library lays its heap out on huge pages, and not by the library."""
     need_root()
     need_pages()
-    found, _ = phases.advise(of_service("laid", asked=150, most=2, seconds=75.0), tmp_path)
+    found, _ = phases.advise(of_service("laid", asked=40, most=2, seconds=60.0), tmp_path)
     assert [each.name for each in found.tried] == ["advised", "heap-thp"]
     last, parts = found.confirmed, found.apart
     assert last is not None
