@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from hugewise.advise import advise as phases
 from hugewise.advise import of_study
 from hugewise.advise import question as questions
 from hugewise.advise.of_study import StudyAdvice
@@ -16,6 +19,8 @@ from hugewise.errors import HugewiseError, StudyError, UserError
 from hugewise.session import progress
 from hugewise.study import load as studies
 from tests.advise.test_phases import TRIED, Machine, machine
+from tests.advise.test_pilot import SEEN
+from tests.requirements import need_program
 
 __all__ = ["machine"]
 
@@ -279,3 +284,29 @@ def test_servers_are_asked_about_with_what_they_take() -> None:
     (used,) = questions.screening(one.question, TRIED, 1 << 30, 60.0).workload
     assert "pool_bytes" not in used.parameters, "a server knows what it reserves"
     assert used.parameters["keys"] == 1000
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        ["sh", "-c"],
+        ["env", "A=1"],
+        ["taskset", "-c", "0"],
+        ["setpriv", "--no-new-privs", "nice", "-n", "1"],
+        ["sh", "-c", "ulimit -n 99 && A=1 exec"],
+    ],
+)
+def test_a_server_behind_a_wrapper_is_judged_itself(before: list[str]) -> None:
+    """A shell or a tool has glibc's malloc; the server is CPython, which cuts arenas of its own."""
+    need_program("setpriv", "util-linux")
+    server = [sys.executable, "-m", "http.server", "{port}"]
+    if "-c" in before and before[0] == "sh":
+        text = " ".join([*before[2:], shlex.join(server)])
+        words = ["sh", "-c", text if "exec" in text else f"exec {text}"]
+    else:
+        words = [*before, *server]
+    served = {"name": "service", "parameters": {"server": words, "load": ["true"]}}
+    (cell,) = begun(workload=[served]).cells
+    assert cell.question is not None
+    here = phases._found(SEEN, cell.question)
+    assert (here.allocator, here.tuned, here.unlaid) == ("CPython", True, None)

@@ -51,7 +51,8 @@ def test_an_early_verdict_has_its_corrected_ratio_beside_it() -> None:
 def test_a_difference_in_spread_is_a_finding_of_its_own() -> None:
     (finding,) = findings(replace(FOUND["thp"], spread=WIDER))
     assert finding == (
-        "Spread: the values of thp spread 9.8 times as widely as the baseline's (too consistently for chance from pair 40 on).",
+        "Spread: the values of thp spread 9.8 times as widely as the baseline's (too consistently for chance from pair"
+        " 40 on).",
         False,
     )
     (finding,) = findings(replace(FOUND["thp"], verdict="undecided", spread=WIDER))

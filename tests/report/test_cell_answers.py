@@ -133,6 +133,9 @@ def test_how_sure_all_answers_are_together_is_said() -> None:
     )
     assert together(several).endswith(" at most 1%.")
     assert together(judged(("better", 0.9))) == "", "its own confidence says it"
+    silent = replace(cell, comparisons=tuple(replace(one, verdict="none") for one in cell.comparisons))
+    assert together(replace(several, cells=(cell, silent))).startswith("1 answer rests on 4 comparisons: ")
+    assert together(replace(several, cells=(silent,))) == ""
     beside = tuple(replace(one, method="unjudged") for one in cell.comparisons)
     assert together(replace(several, cells=(replace(cell, comparisons=beside), cell))).startswith("1 answer rests on 2")
 

@@ -25,16 +25,16 @@ JARGON = re.compile(r"crossed|campaign|declared|exact test|all pairs kept in|err
             "from pair 10 on the difference is too consistent for chance. That is said of this run, not of other days",
         ),
         (
-            "the exact test crossed at pair 120; also with all pairs kept in (2 lost: no room), and the campaign average"
-            " agrees",
+            "the exact test crossed at pair 120; also with all pairs kept in (2 lost: no room), and the campaign"
+            " average agrees",
             "from pair 120 on the difference is too consistent for chance, also with the pairs that had to be left out"
             " counted against it (2 lost: no room). The average over the run agrees",
         ),
         (
             "not worse by the margin of 0.02 or more; the whole interval lies within the margin of 0.02, the campaign"
             " average too",
-            "not worse by the margin of 0.02 or more; all that is still possible lies within the margin, for the typical"
-            " pair and on average",
+            "not worse by the margin of 0.02 or more; all that is still possible lies within the margin, for the"
+            " typical pair and on average",
         ),
         (
             "the test has crossed, but the estimate lies outside its interval: pairs share no one effect",

@@ -229,8 +229,8 @@ def _claimed(results: Results) -> tuple[list[list[Comparison]], int]:
 def together(results: Results) -> str:
     """How sure the answers of all cells are together; empty where no more than one comparison claims something."""
     claimed, many = _claimed(results)
-    several = sum(map(bool, claimed))
-    if many < 2:
+    several = sum(any(one.verdict != "none" for one in each) for each in claimed)
+    if many < 2 or not several:
         return ""
     wrong = percent(1 - results.confidence)
     answers_ = "1 answer rests" if several == 1 else f"{several} answers rest"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from hugewise.model.answer import AnswerState, CellAnswer
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
@@ -148,7 +148,10 @@ def _verdicts(results: Results, cell: CellResult) -> doc.Verdicts:
 
 def _memory(arm: ArmSummary | None, base: ArmSummary | None) -> tuple[tuple[str, str], ...]:
     """Memory at its most with the pool, and the pool memory reserved of the arm, each against the baseline's."""
-    sizes = ((name, of(arm), of(base)) for name, of in (("memory, pool included", memory_of), ("of it a pool", _pool)))
+    kinds: tuple[tuple[str, Callable[[ArmSummary | None], int | None]], ...] = (("memory at most", memory_of),)
+    if _pool(arm) or _pool(base):
+        kinds = (("memory with pool", memory_of), ("of it a pool", _pool))
+    sizes = ((name, of(arm), of(base)) for name, of in kinds)
     return tuple((name, f"{numbers.size(mine)} (baseline {numbers.size(its)})") for name, mine, its in sizes)
 
 
