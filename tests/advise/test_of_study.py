@@ -24,13 +24,14 @@ from tests.requirements import need_program
 
 __all__ = ["machine"]
 
+ONE = {"name": "command", "label": "one", "parameters": {"argv": ["true", "-x"]}}
 TWO = {
     "format": 1,
     "name": "two",
     "policies": ["base", "thp"],
     "budget": {"blocks": 4},
     "workload": [
-        {"name": "command", "label": "one", "parameters": {"argv": ["true", "-x"]}},
+        ONE,
         {"name": "command", "label": "other", "metric": "cpu_s", "parameters": {"argv": [["true"], ["false"]]}},
     ],
 }
@@ -59,7 +60,7 @@ def test_each_cell_is_asked_about_with_its_own_values() -> None:
 
 def test_the_tables_about_attempts_are_those_of_the_study(machine: Machine, tmp_path: Path) -> None:
     between, validity = {"settle": "70ms", "compact": True}, {"load_per_cpu": 9.0, "swap": False}
-    asked = begun(between=between, validity=validity, design={"slots": ["0", "1"]}, workload=TWO["workload"][:1])
+    asked = begun(between=between, validity=validity, design={"slots": ["0", "1"]}, workload=[ONE])
     assert asked.remarks == ()
     found, folder = of_study.advise(asked, tmp_path)
     assert len(machine.begun) == 3, "pilot, screening and confirmation"
@@ -80,7 +81,7 @@ def test_the_tables_about_attempts_are_those_of_the_study(machine: Machine, tmp_
     ],
 )
 def test_a_design_is_taken_over_where_it_can_hold(design: dict[str, Any], kind: str, told: str | None) -> None:
-    asked = begun(design=design, workload=TWO["workload"][:1])
+    asked = begun(design=design, workload=[ONE])
     (cell,) = asked.cells
     assert cell.question is not None
     made = questions.pilot(cell.question).design

@@ -99,8 +99,8 @@ def causes(pairs: Sequence[tuple[Attempt, Attempt]], planned: int) -> GainCauses
         return msgspec.structs.replace(found, told="walks")
     if high - low <= _CLEAR:
         return msgspec.structs.replace(found, told="both")
-    pairs = math.ceil(len(known) * ((high - low) / _CLEAR) ** 2)  # an interval shrinks as their root
-    return _untold(found, f"the kernel's share of it is {_percents(low, high)}", f"some {pairs} pairs")
+    wanted = math.ceil(len(known) * ((high - low) / _CLEAR) ** 2)  # an interval shrinks as their root
+    return _untold(found, f"the kernel's share of it is {_percents(low, high)}", f"some {wanted} pairs")
 
 
 def _untold(found: GainCauses, why: str, would: str, **more: float) -> GainCauses:
