@@ -40,6 +40,14 @@ BY_PATH = {
     "the run's folder; and sockets, whose last name neither bind nor unlink follows, in a folder that lies in root's": (
         "guests/boot",
     ),
+    "the spool of a fleet and a fleet's own folder, which are root's own under root (`files.own`), and 0700 or made new": (
+        "fleet/breath",
+        "fleet/folder",
+        "fleet/keeper",
+        "fleet/kept",
+        "fleet/shipping",
+        "fleet/spool",
+    ),
     "a folder of root's below the session's own": ("guests/hosting", "guests/nfs"),
     "by a descriptor only": ("host/scratch",),
     "it only reads, name by name below a descriptor, no link of another account to what is not its own": (
@@ -79,6 +87,12 @@ PROGRAMS = {
     "the probe": ("host/counting", "host/local_machine", "machine/probe"),
     "mount and ip, of this host's own, by root's own PATH": ("host/hugetlbfs", "host/network"),
     "as nobody": ("unprivileged", "guests/unpacking", "guests/kernels/build"),
+    "hugewise itself, that a host of a fleet has run; ssh and sudo, by root's own PATH, with words that are quoted": (
+        "fleet/examination",
+        "fleet/keeper",
+        "fleet/programs",
+        "fleet/worker",
+    ),
     "hugewise itself, to be killed": (
         "torture/faults",
         "torture/rooms",

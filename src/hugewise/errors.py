@@ -10,6 +10,7 @@ HugewiseError                 exit 1: hugewise or the host failed
 ├── ProbeError                the probe is missing, is another version, or broke its protocol
 │   └── AttemptLostError      it ended without a word: whether the clock of the attempt ran is not known
 ├── MachineError              a guest did not boot, hung, panicked or is gone: says its last console lines
+├── HostLostError             a host of a fleet gave no answer
 └── StorageError              results cannot be written (disk full, read-only)
 
 A `UserError` is printed as its message and its hint, never as a traceback.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 __all__ = [
     "AttemptLostError",
+    "HostLostError",
     "HugewiseError",
     "LockedError",
     "MachineError",
@@ -113,3 +115,7 @@ class MachineError(HugewiseError):
 
 class StorageError(HugewiseError):
     """Results cannot be written."""
+
+
+class HostLostError(HugewiseError):
+    """A host of a fleet gave no answer: whether it did what was ordered is not known."""

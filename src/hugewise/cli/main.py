@@ -10,16 +10,17 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
-from hugewise.cli import asking, completion, options
+from hugewise.cli import asking, completion, options, running
 from hugewise.cli.advise import advise
 from hugewise.cli.backing import verify
+from hugewise.cli.fleet import fleet
 from hugewise.cli.guest import guest
 from hugewise.cli.torture import torture
 from hugewise.cli.verify import verify_statistics
@@ -40,6 +41,7 @@ def cli() -> None:
 
 
 cli.add_command(advise)
+cli.add_command(fleet)
 cli.add_command(guest)
 cli.add_command(torture)
 cli.add_command(verify)
@@ -80,6 +82,7 @@ cli.add_command(verify_statistics)
 @options.ARMS
 @click.option("--dry-run", is_flag=True, help="Show the plan and one example order; run nothing.")
 @options.ANYWAY
+@options.KEEPER
 @options.RESULTS
 def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: bool, **options: Any) -> None:
     """Run STUDY, or compare policies on a command: run --policy base,thp -- COMMAND.
@@ -96,17 +99,18 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
         show_plan(hugewise.make_plan(chosen, results=options["results"]), seed)
         return
     given = {"seed": seed, "results": options["results"], "anyway": options["anyway"]}
-    _report(lambda listener: hugewise.run(chosen, listener=listener, **given))
+    running.reported(lambda listener: hugewise.run(chosen, listener=listener, **given), options["keeper"])
 
 
 @cli.command()
 @options.RUN
 @options.ANYWAY
-def resume(run_: Path, *, anyway: bool) -> None:
+@options.KEEPER
+def resume(run_: Path, *, anyway: bool, keeper: int | None) -> None:
     """Continue the interrupted run in the folder RUN."""
     import hugewise  # noqa: PLC0415
 
-    _report(lambda listener: hugewise.resume(run_, listener=listener, anyway=anyway))
+    running.reported(lambda listener: hugewise.resume(run_, listener=listener, anyway=anyway), keeper)
 
 
 @cli.command(short_help="Write the reports of RUN again, or files to deploy.")
@@ -336,26 +340,6 @@ def combine(runs: Sequence[Path], confidence: float | None, as_json: bool) -> No
     from hugewise.cli import combine as combining  # noqa: PLC0415
 
     combining.main(runs, confidence, as_json=as_json)
-
-
-def _report(start: Callable[[Any], Any]) -> None:
-    """Run with a progress display, then show the verdicts; an interrupted run is reported as far as it came."""
-    import hugewise  # noqa: PLC0415
-    from hugewise.report.study import summary  # noqa: PLC0415
-    from hugewise.report.terminal import show  # noqa: PLC0415
-    from hugewise.session import progress  # noqa: PLC0415
-
-    with progress.shown(sys.stderr) as listener:
-        results = start(listener)
-        listener(progress.Message("writing the report"))
-        try:
-            paths = hugewise.write_reports(results)
-        except HugewiseError:
-            show(summary(results))  # what was found is not lost with the report
-            raise
-    show(summary(results), paths["html"])
-    if results.state == "interrupted":
-        sys.exit(130)
 
 
 def _terminate(signum: int, frame: FrameType | None) -> NoReturn:

@@ -8,7 +8,7 @@ import click
 
 from hugewise.cli import completion
 
-__all__ = ["ANYWAY", "ARMS", "COMMAND", "ONLY", "POLICY", "PREPARE", "RESULTS", "RUN", "SCALE", "STUDY"]
+__all__ = ["ANYWAY", "ARMS", "COMMAND", "KEEPER", "ONLY", "POLICY", "PREPARE", "RESULTS", "RUN", "SCALE", "STUDY"]
 __all__ += ["STUDY_OR_WORD", "UNITS"]
 
 STUDY = click.argument("study", required=False, type=click.Path(path_type=Path), shell_complete=completion.studies)
@@ -56,6 +56,7 @@ ARMS = click.option(
     help="Only these policies of STUDY, beside its baseline: thp,mthp-64k.",
 )
 ANYWAY = click.option("--anyway", is_flag=True, help="As root: run beside an account that holds this host's lock.")
+KEEPER = click.option("--keeper", type=click.IntRange(3), hidden=True, help="A socket to a fleet's keeper.")
 UNITS = click.option(
     "--unit",
     "units",

@@ -1,0 +1,353 @@
+"""The coordinator: does what `decision` says, writes down what came of it, until nothing is left to do.
+
+Everything that counts is in the fleet's log before it is done, or is found again where it was done: killed at any
+moment, another coordinator goes on from the log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from hugewise.errors import HostLostError, HugewiseError, StorageError
+from hugewise.files import storing, write_whole
+from hugewise.fleet import decision
+from hugewise.fleet.calls import Calls
+from hugewise.fleet.decision import Act, Assign, Close, Decision, FleetRules, GiveUp, Quarantine, View
+from hugewise.fleet.engine import Engine, asked
+from hugewise.fleet.folder import RESUME, FleetFolder
+from hugewise.fleet.inventory import Inventory
+from hugewise.fleet.judging import judged, must_be
+from hugewise.fleet.kept import FINAL
+from hugewise.fleet.orders import (
+    Assignment,
+    AssignmentSeen,
+    BeginOrder,
+    EndOrder,
+    FleetQuestion,
+    ForgetOrder,
+    HostAnswer,
+    LookOrder,
+)
+from hugewise.fleet.question import CHECK
+from hugewise.fleet.records import (
+    Assigned,
+    Checked,
+    FleetClosed,
+    FleetRecord,
+    HostGone,
+    HostQuarantined,
+    HostReturned,
+    RunForgotten,
+    RunGivenUp,
+    RunSettled,
+    RunShipped,
+)
+from hugewise.fleet.shipping import Brought, RunSource, bring
+from hugewise.fleet.state import FleetState, FleetWork
+from hugewise.model.clock import CLOCK, Clock
+
+__all__ = ["Coordinator", "FleetSnapshot", "rules_of"]
+
+_TRIES = 3  # of a step that a host refuses, before it is given up
+_AGAIN_S = 10.0
+_SOON_S = 1.0
+_MOST_AT_ONCE = 32
+_SNAPSHOT_S = 2.0
+_READ_S = 120.0
+
+Came = HostAnswer | Brought | str | None
+
+
+def rules_of(inventory: Inventory, *, ending: bool = False) -> FleetRules:
+    """What the inventory says of it."""
+    table = inventory.fleet
+    return FleetRules(
+        replace=table.replace,
+        patience=table.patience,
+        wait=max(table.wait, table.patience),
+        look=table.look,
+        check=table.check > 0,
+        ending=ending,
+    )
+
+
+class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a coordinator sees now, for whoever asks meanwhile (`now.json`); nothing goes on from it."""
+
+    t: float
+    seen: dict[str, AssignmentSeen]
+    out: dict[str, str]
+
+
+@dataclass
+class Coordinator:
+    """Of the fleet in `folder`, which it holds. `on_step` is told of each record and each order before it is made."""
+
+    folder: FleetFolder
+    engine: Engine
+    inventory: Inventory
+    rules: FleetRules
+    say: Callable[[str], None] = lambda _: None
+    on_step: Callable[[str], None] = lambda _: None
+    clock: Clock = CLOCK
+    state: FleetState = field(init=False)
+    view: View = field(default_factory=View)
+    _calls: Calls[Act, Came] = field(default_factory=lambda: Calls(_MOST_AT_ONCE))
+    _failures: Counter[tuple[str, int]] = field(default_factory=Counter)
+    _reasons: dict[str, str] = field(default_factory=dict)
+    _present: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
+    _shown: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self.state = FleetState.of(self.folder.records())
+
+    def conduct(self) -> FleetState:
+        """Until nothing is left to do, or nothing that can be done now. Raises HugewiseError, StorageError."""
+        while True:
+            now = self.clock.up()
+            decided = decision.decide(self.state, self.view, self.rules, now)
+            for one in decided:
+                self._do(one)
+            if decided and not self.view.busy:
+                continue
+            if self.state.closed is not None and not self.view.busy and not self._waits(now):
+                self._show(self.clock.up() + _SNAPSHOT_S)
+                return self.state
+            self._show(now)
+            if (came := self._calls.came(self._pause(now))) is not None:
+                self.view.busy.discard(came[0].host)
+                self._done(*came)
+
+    def _waits(self, now: float) -> bool:
+        return decision.waits(self.state, self.view, self.rules, now)
+
+    def _pause(self, now: float) -> float:
+        """Until a host is to be asked again, and never long: what a place waits for has no time of its own."""
+        return min(max(min(self.view.due.values(), default=now + _SOON_S) - now, 0.005), _SOON_S)
+
+    # -- doing
+
+    def _do(self, one: Decision) -> None:
+        match one:
+            case Act():
+                self._start(one)
+            case Assign():
+                number = self.state.next_number
+                self._append(
+                    Assigned(
+                        t=self._t(),
+                        number=number,
+                        host=one.host,
+                        purpose=one.purpose,
+                        place=one.place,
+                        replaces=one.replaces,
+                    )
+                )
+                what = "a check" if one.purpose == "check" else "the study"
+                instead = f", in the place of {one.place}" if one.place not in (None, one.host) else ""
+                self.say(f"{one.host}: {what} is begun (number {number}{instead})")
+            case Quarantine():
+                self._append(HostQuarantined(t=self._t(), host=one.host, reason=one.reason))
+                self.say(f"{one.host} is quarantined: {one.reason}")
+            case GiveUp():
+                self._append(RunGivenUp(t=self._t(), number=one.number, reason=one.reason))
+                self.say(f"number {one.number} is given up: {one.reason}")
+            case Close():
+                self._append(FleetClosed(t=self._t(), reason=one.reason))
+                self.say(one.reason)
+
+    def _t(self) -> float:
+        return self.clock.wall()
+
+    def _append(self, record: FleetRecord) -> None:
+        self.on_step(type(record).__name__)
+        self.folder.append(record)
+        self.state.add(record)
+
+    def _start(self, act: Act) -> None:
+        if self._calls.full:
+            return
+        self.view.busy.add(act.host)
+        self.on_step(f"call {act.step}")
+        work = self.state.works[act.number]
+        if act.step != "judge" and act.host not in self._there():
+            self.view.busy.discard(act.host)
+            self._done(act, HostLostError(f"{act.host} is not connected"))
+            return
+        self._calls.start(act, lambda: self._call(act, work))
+
+    def _there(self) -> frozenset[str]:
+        """The hosts that may be there, asked of the engine once a second."""
+        now = self.clock.up()
+        if now - self._present[0] >= _SOON_S:
+            self._present = (now, self.engine.present())
+        return self._present[1]
+
+    # -- in a thread of its own: nothing here changes the state
+
+    def _call(self, act: Act, work: FleetWork) -> Came:
+        assignment = Assignment(self.folder.fleet, act.number)
+        patience = self.rules.patience
+        match act.step:
+            case "begin":
+                order = BeginOrder(
+                    assignment=assignment,
+                    question=self._question(work),
+                    stop=self.inventory.fleet.stop_worker,
+                    restarts=self.inventory.fleet.restarts,
+                )
+                return asked(self.engine, act.host, order, patience)
+            case "look":
+                return asked(self.engine, act.host, LookOrder(assignment=assignment), patience)
+            case "end":
+                return asked(self.engine, act.host, EndOrder(assignment=assignment), patience)
+            case "forget":
+                return asked(self.engine, act.host, ForgetOrder(assignment=assignment), patience)
+            case "ship":
+                source = RunSource(self.engine, act.host, assignment, max(_READ_S, patience))
+                found = bring(source, self._place(work), on_step=lambda step: self.on_step(f"ship {step}"))
+                must_be(found.path, self._question(work), self.state.opened)
+                return found
+            case "judge":
+                assert work.shipped is not None
+                return judged(self.folder.path / work.shipped.folder)
+
+    def _question(self, work: FleetWork) -> FleetQuestion:
+        entry = self.inventory.entry(work.assigned.host)
+        if work.assigned.purpose == "check":
+            return FleetQuestion(text=CHECK.format(blocks=self.inventory.fleet.check))
+        return msgspec.structs.replace(self.state.opened.question, directory=entry.directory)
+
+    def _place(self, work: FleetWork) -> Path:
+        below = "checks" if work.assigned.purpose == "check" else "hosts" if work.replaced is None else "late"
+        return self.folder.path / below / work.assigned.host
+
+    # -- what came of it
+
+    def _done(self, act: Act, came: Came | BaseException) -> None:
+        now = self.clock.up()
+        if isinstance(came, HostLostError):
+            self._lost(act.host, came, now)
+            return
+        if isinstance(came, StorageError) or (isinstance(came, BaseException) and not isinstance(came, HugewiseError)):
+            raise came  # of this machine: nothing more can be written
+        self.view.due.pop(act.host, None)
+        if act.step != "judge" and act.host in self.view.out:
+            self._returned(act.host)
+        if isinstance(came, HugewiseError):
+            self._refused(act, came, now)
+            return
+        self._failures.pop((act.step, act.number), None)
+        self._came(act, came, now)
+
+    def _lost(self, host: str, error: HugewiseError, now: float) -> None:
+        self.view.due[host] = now + min(_AGAIN_S, self.rules.look)
+        if host not in self.view.out:
+            self.view.out[host] = now
+            self._reasons[host] = error.message
+            if self.state.hosts[host].out is None:
+                self._append(HostGone(t=self._t(), host=host, reason=error.message))
+            self.say(f"{host} is out of reach: {error.message}")
+
+    def _returned(self, host: str) -> None:
+        self.view.out.pop(host, None)
+        self._reasons.pop(host, None)
+        self.say(f"{host} is back")
+
+    def _refused(self, act: Act, error: HugewiseError, now: float) -> None:
+        """A host that says no may say yes later; not for ever."""
+        self.view.due[act.host] = now + min(_AGAIN_S, self.rules.look)
+        self._failures[act.step, act.number] += 1
+        self.say(f"{act.host}: {error.message}")
+        if self._failures[act.step, act.number] < _TRIES:
+            return
+        work = self.state.works[act.number]
+        if act.step == "judge":
+            self._append(Checked(t=self._t(), number=act.number, reason=error.message))
+        elif work.given_up is None:
+            self._append(RunGivenUp(t=self._t(), number=act.number, reason=f"{act.step}: {error.message}"))
+        if act.step not in ("ship", "judge"):  # nothing was begun there, or what is there stays
+            self._append(RunForgotten(t=self._t(), number=act.number))
+
+    def _came(self, act: Act, came: Came, now: float) -> None:
+        work = self.state.works[act.number]
+        if self.state.hosts[act.host].out is not None and act.step != "judge":
+            self._append(HostReturned(t=self._t(), host=act.host))
+        match act.step:
+            case "begin":
+                self.view.begun.add(act.number)
+                self.view.due[act.host] = now + min(_SOON_S, self.rules.look)
+            case "look":
+                self._looked(act, work, came, now)
+            case "end":
+                self.view.ended.add(act.number)
+                self.view.due[act.host] = now + min(_SOON_S, self.rules.look)
+            case "ship":
+                assert isinstance(came, Brought)
+                self._shipped(act, work, came)
+            case "judge":
+                assert came is None or isinstance(came, str)
+                self._append(Checked(t=self._t(), number=act.number, reason=came))
+                self.say(f"{act.host}: the check {'passed' if came is None else f'failed: {came}'}")
+            case "forget":
+                self._append(RunForgotten(t=self._t(), number=act.number))
+
+    def _looked(self, act: Act, work: FleetWork, came: Came, now: float) -> None:
+        if not isinstance(came, AssignmentSeen) or came.assignment.number != act.number:
+            self._refused(act, HugewiseError("it answered something else when it was looked at"), now)
+            return
+        self.view.begun.add(act.number)
+        self.view.seen[act.number] = came
+        if came.state == "unknown":
+            if work.given_up is None:
+                why = "its host knows nothing of it: its spool was emptied"
+                self._append(RunGivenUp(t=self._t(), number=act.number, reason=why))
+            self._append(RunForgotten(t=self._t(), number=act.number))
+        elif came.state in FINAL:
+            self._append(
+                RunSettled(
+                    t=self._t(),
+                    number=act.number,
+                    state=came.state,
+                    run=came.run,
+                    reason=came.reason,
+                    restarts=came.restarts,
+                    cost=came.cost,
+                )
+            )
+            self.say(f"{act.host}: number {act.number} has {came.state}{f': {came.reason}' if came.reason else ''}")
+        else:
+            self.view.due[act.host] = now + self.rules.look
+
+    def _shipped(self, act: Act, work: FleetWork, came: Brought) -> None:
+        folder = came.path.relative_to(self.folder.path)
+        late = folder.parts[0] == "late"
+        self._append(
+            RunShipped(
+                t=self._t(),
+                number=act.number,
+                folder=str(folder),
+                digest=came.digest,
+                files=came.files,
+                size=came.size,
+                late=late,
+            )
+        )
+        late_words = ", which is late: another host took its place" if late or work.replaced is not None else ""
+        self.say(f"{act.host}: its run is at {folder} ({came.files} files, {came.size >> 10:,} KiB){late_words}")
+
+    def _show(self, now: float) -> None:
+        if now - self._shown < _SNAPSHOT_S:
+            return
+        self._shown = now
+        seen = {self.state.works[number].assigned.host: one for number, one in self.view.seen.items()}
+        snapshot = FleetSnapshot(t=time.time(), seen=seen, out=dict(self._reasons))
+        path = self.folder.path / "now.json"
+        with storing(str(path), RESUME):
+            write_whole(path, msgspec.json.encode(snapshot))

@@ -1,0 +1,247 @@
+"""What a coordinator does next: from what the log says, and what this process has seen, to orders and records. Pure.
+
+Time is seconds of a clock that nobody sets. Nothing is decided by a wall's clock, here or on a host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hugewise.fleet.orders import ENDED, AssignmentSeen
+from hugewise.fleet.records import Purpose
+from hugewise.fleet.state import FleetState, FleetWork, HostStanding
+
+__all__ = ["Act", "Assign", "Close", "Decision", "FleetRules", "GiveUp", "Quarantine", "View", "decide", "waits"]
+
+Step = Literal["begin", "look", "end", "ship", "judge", "forget"]
+
+
+@dataclass(frozen=True)
+class FleetRules:
+    """What the inventory says of it; see `inventory.FleetTable`. `ending`: nothing is begun, and what runs is ended."""
+
+    replace: bool = True
+    patience: float = 600.0
+    wait: float = 3600.0
+    look: float = 60.0
+    check: bool = True
+    ending: bool = False
+
+
+@dataclass
+class View:
+    """What this process has seen: nothing of it is needed to go on.
+
+    begun    numbers that their hosts have confirmed, or were seen there
+    seen     the last answer to a look, by number
+    due      when a host is to be asked next; one that is not listed: now
+    busy     hosts that are being asked
+    out      since when a host gives no answer
+    ended    numbers that were ordered to end
+    """
+
+    begun: set[int] = field(default_factory=set)
+    seen: dict[int, AssignmentSeen] = field(default_factory=dict)
+    due: dict[str, float] = field(default_factory=dict)
+    busy: set[str] = field(default_factory=set)
+    out: dict[str, float] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Act:
+    """Do that step of an assignment, on its host."""
+
+    step: Step
+    number: int
+    host: str
+
+
+@dataclass(frozen=True)
+class Assign:
+    """Have a host run; its number is the next one."""
+
+    host: str
+    purpose: Purpose
+    place: str | None = None
+    replaces: int | None = None
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """Begin nothing more on it."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """Wait for nothing more of an assignment."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Close:
+    """Nothing is left to do."""
+
+    reason: str
+
+
+Decision = Act | Assign | Quarantine | GiveUp | Close
+
+
+def decide(state: FleetState, view: View, rules: FleetRules, now: float) -> list[Decision]:
+    """All that is to be done now. What is to be written down comes alone: with it the next look at the state differs.
+
+    Orders: one for each host that is not being asked already. An empty list: wait, until something is answered or due.
+    """
+    here = _Moment(state, view, rules, now)
+    if written := [*here.written()]:
+        return written
+    asked: list[Decision] = [act for host in state.hosts.values() if (act := here.order(host)) is not None]
+    if asked or view.busy or state.closed is not None or here.waits():
+        return asked
+    return [Close(here.told())]
+
+
+def waits(state: FleetState, view: View, rules: FleetRules, now: float) -> bool:
+    """Whether something is still to come, though nothing is to be done now."""
+    return _Moment(state, view, rules, now).waits()
+
+
+@dataclass(frozen=True)
+class _Moment:
+    state: FleetState
+    view: View
+    rules: FleetRules
+    now: float
+
+    # -- what is written down
+
+    def written(self) -> Iterator[Decision]:
+        """One at most of each host and place, so that none rests on what another one changes."""
+        state = self.state
+        for host in state.hosts.values():
+            if host.quarantined is None and (reason := self._unfit(host)) is not None:
+                yield Quarantine(host.name, reason)
+        if self.rules.ending or state.stood is None:
+            return
+        taken: set[str] = set()
+        for name in (*state.stood.measuring, *state.stood.spare):
+            host = state.hosts[name]
+            unchecked = self.rules.check and host.check == "not yet" and host.quarantined is None
+            if unchecked and self._idle(name) and name not in self.view.out:
+                taken.add(name)
+                yield Assign(name, "check")
+        for place in state.stood.measuring:
+            if (found := self._in_place(place, taken)) is not None:
+                taken.update([found.host] if isinstance(found, Assign) else [])
+                yield found
+
+    def _unfit(self, host: HostStanding) -> str | None:
+        """Why nothing more is to be begun on it: what ran there last did not come to its end as a run does."""
+        for work in self.state.of_host(host.name):
+            what = "the check before the study" if work.assigned.purpose == "check" else "the study"
+            settled = work.settled
+            if work.checked is not None and work.checked.reason is not None:
+                return f"{what}: {work.checked.reason}"
+            if work.replaced is not None:
+                continue
+            if settled is not None and settled.state != "ended" and settled.reason != ENDED:
+                return f"{what} has {settled.state} there: {settled.reason or 'nobody knows why'}"
+            if work.given_up is not None and settled is None:
+                return f"{what}: {work.given_up.reason}"
+        return None
+
+    def _idle(self, host: str) -> bool:
+        return not any(work.open for work in self.state.of_host(host))
+
+    def _ready(self, host: HostStanding) -> bool:
+        """Whether a study can be begun on it."""
+        checked = host.check == "passed" or not self.rules.check
+        return host.quarantined is None and checked and host.name not in self.view.out and self._idle(host.name)
+
+    def _in_place(self, place: str, taken: set[str]) -> Assign | GiveUp | Quarantine | None:
+        """What the place of a host needs: its first assignment, another one, or nothing."""
+        work, host = self._now_in(place)
+        if work is None and host.name not in taken and self._ready(host):
+            return Assign(host.name, "study", place=place)
+        if work is not None and work.settled is not None and work.settled.state == "ended":
+            return None
+        gone = self.now - self.view.out[host.name] if host.name in self.view.out else 0.0
+        over = work is None or work.settled is not None or work.given_up is not None
+        failed = host.quarantined is not None and over
+        if not failed and gone < self.rules.patience:
+            return None
+        if self.rules.replace and (spare := self._spare(host, taken)) is not None:
+            return Assign(spare, "study", place=place, replaces=None if work is None else work.number)
+        if gone < self.rules.wait:
+            return None
+        why = f"{host.name} was out of reach for {gone:.0f} s, and no other host of its stratum was free"
+        if work is None:
+            return Quarantine(host.name, why) if host.quarantined is None else None
+        return GiveUp(work.number, why) if work.given_up is None and work.settled is None else None
+
+    def _now_in(self, place: str) -> tuple[FleetWork | None, HostStanding]:
+        """What measures in a place by now, and the host that does, or is to."""
+        work = self.state.places.get(place)
+        return work, self.state.hosts[place if work is None else work.assigned.host]
+
+    def _spare(self, host: HostStanding, taken: set[str]) -> str | None:
+        """A free host of the stratum of `host`: one that stands by."""
+        if self.state.stood is None or host.greeted is None:
+            return None
+        for name in self.state.stood.spare:
+            other = self.state.hosts[name]
+            alike = other.greeted is not None and other.greeted.stratum == host.greeted.stratum
+            unused = all(work.assigned.purpose == "check" for work in self.state.of_host(name))
+            if alike and unused and name not in taken and self._ready(other):
+                return name
+        return None
+
+    # -- what is ordered
+
+    def order(self, host: HostStanding) -> Act | None:
+        """The next one to a host: of what it may still have, the first."""
+        if host.name in self.view.busy or self.now < self.view.due.get(host.name, 0.0):
+            return None
+        work = next((work for work in self.state.of_host(host.name) if work.open), None)
+        return None if work is None else Act(self._step(work), work.number, host.name)
+
+    def _step(self, work: FleetWork) -> Step:
+        settled = work.settled
+        if settled is None:
+            wanted = work.replaced is None and not self.rules.ending
+            if wanted and work.number not in self.view.begun:
+                return "begin"
+            return "look" if wanted or work.number in self.view.ended else "end"
+        if settled.run is not None and work.shipped is None:
+            return "ship"
+        if work.assigned.purpose == "check" and work.shipped is not None and work.checked is None:
+            return "judge"
+        return "forget"
+
+    def waits(self) -> bool:
+        """Whether something is still to come: of a host that can be asked, or whose return a place waits for."""
+        state, out = self.state, self.view.out
+        if any(work.open for host in state.hosts if host not in out for work in state.of_host(host)):
+            return True
+        if self.rules.ending or state.stood is None:
+            return False
+        for place in state.stood.measuring:
+            work, host = self._now_in(place)
+            over = work is not None and (work.settled is not None or work.given_up is not None)
+            if host.name in out and host.quarantined is None and not over:
+                return True
+        return False
+
+    def told(self) -> str:
+        """How it ended, in a sentence."""
+        places = () if self.state.stood is None else self.state.stood.measuring
+        whole = sum(work.settled is not None and work.settled.state == "ended" for work in self.state.counted())
+        return f"{whole} of {len(places)} hosts have measured"

@@ -1,0 +1,262 @@
+"""The hosts of a fleet, from a TOML file: how each is reached, where its installation and spool are, what it may do.
+
+    [fleet]
+    engine = "ssh"
+
+    [[host]]
+    name = "rack1-a"
+    ssh = "admin@rack1-a.example"
+
+Whatever stands in it goes to programs as an argument of its own or, where ssh joins words for the remote shell, quoted;
+so that every value has a pattern.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from hugewise import reading
+from hugewise.errors import StudyError
+from hugewise.study import keys
+from hugewise.study.keys import Key, Name, Place
+
+__all__ = ["FleetTable", "HostEntry", "Inventory", "load", "parse"]
+
+_MOST = 4 << 20  # bytes: some 10,000 hosts
+# A word for ssh: a name or user@name, as ssh_config(5) has them; never an option.
+_TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%\[\]-]{0,254}")
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_ADDRESS = re.compile(r"[0-9A-Za-z][0-9A-Za-z.:-]{0,254}")
+_FOLDER = re.compile(r"/[A-Za-z0-9._/@+=-]{0,399}")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_FOLDER_CURE = "write an absolute path of letters, digits, dots, -, _, +, = and @"
+
+_PATH = keys.text(pattern=_FOLDER, words="an absolute folder", cure=_FOLDER_CURE)
+_LABELS = keys.mapping(
+    _LABEL, "a label's name", keys.text(pattern=_LABEL, words="a label", cure="use letters, digits, dots, - and _")
+)
+
+
+class HostEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A host: `[[host]]`. How it is reached goes by the engine: by `ssh`, as the node `slurm`, or by its name."""
+
+    name: Annotated[Name, Key("What the fleet calls it; also the folder of its runs.", 'name = "rack1-a"')]
+    ssh: Annotated[
+        str | None,
+        keys.text(pattern=_TARGET, words="a target of ssh", cure="write HOST or USER@HOST, as for ssh"),
+        Key(
+            "The target of `ssh`, with whatever your ssh_config says of it (keys, jump hosts, ports).",
+            'ssh = "admin@10.0.0.2"',
+        ),
+    ] = None
+    slurm: Annotated[
+        str | None,
+        keys.text(pattern=_NODE, words="a node of Slurm", cure="write it as sinfo -N shows it"),
+        Key("The node of Slurm.", 'slurm = "node017"'),
+    ] = None
+    address: Annotated[
+        str | None,
+        keys.text(pattern=_ADDRESS, words="an address", cure="write an IP address or a host name, without a port"),
+        Key(
+            "The address that listens on this host: of the engine's worker, and of servers with a client elsewhere.",
+            'address = "10.0.0.2"',
+        ),
+    ] = None
+    labels: Annotated[
+        Mapping[str, str],
+        _LABELS,
+        Key("Words for the report, such as the place of the host.", 'labels = { rack = "r1" }'),
+    ] = {}
+    root: Annotated[
+        bool,
+        Key(
+            "Whether hugewise runs there as root, by `sudo -n`, where it does not arrive as root anyway.",
+            "root = true",
+        ),
+    ] = False
+    installation: Annotated[
+        str | None, _PATH, Key("The folder of its hugewise, instead of the fleet's.", 'installation = "/opt/hugewise"')
+    ] = None
+    spool: Annotated[
+        str | None,
+        _PATH,
+        Key("The folder of its runs until they are shipped, instead of the fleet's.", 'spool = "/var/tmp/hw"'),
+    ] = None
+    directory: Annotated[str, _PATH, Key("Where commands of the study run on it.", 'directory = "/srv/benchmarks"')] = (
+        "/"
+    )
+    housekeeping_cpu: Annotated[
+        int | None,
+        keys.integer(0, 4095),
+        Key("The CPU that the engine's worker is bound to.", "housekeeping_cpu = 0", default="the fleet's"),
+    ] = None
+
+
+class FleetTable(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for the whole fleet: `[fleet]`. Durations in seconds."""
+
+    engine: Annotated[
+        str,
+        keys.choice("ssh", "dask", "slurm"),
+        Key("What carries orders to hosts.", 'engine = "dask"'),
+    ] = "ssh"
+    installation: Annotated[
+        str, _PATH, Key("The folder of hugewise on hosts (`bin/hugewise` is in it).", 'installation = "/opt/hugewise"')
+    ] = "/opt/hugewise"
+    spool: Annotated[
+        str | None,
+        _PATH,
+        Key(
+            "The folder of runs on hosts, until they are shipped.",
+            'spool = "/var/lib/hugewise/fleet"',
+            default="/var/lib/hugewise/fleet for root, ~/.local/state/hugewise/fleet for others",
+        ),
+    ] = None
+    stop_worker: Annotated[
+        bool, Key("Whether the engine's worker is stopped while an attempt is measured.", "stop_worker = false")
+    ] = True
+    housekeeping_cpu: Annotated[
+        int | None, keys.integer(0, 4095), Key("The CPU that workers are bound to.", "housekeeping_cpu = 0")
+    ] = None
+    hosts_per_stratum: Annotated[
+        int | None,
+        keys.integer(1, 10_000),
+        Key(
+            "How many hosts of each stratum measure; the others of it stand by to replace one that is lost.",
+            "hosts_per_stratum = 5",
+            default="all",
+        ),
+    ] = None
+    replace: Annotated[
+        bool, Key("Whether a host that is lost is replaced by another one of its stratum.", "replace = false")
+    ] = True
+    patience: Annotated[
+        float,
+        keys.duration(1.0),
+        Key("How long a host may be out of reach before it is replaced.", 'patience = "10m"'),
+    ] = 600.0
+    wait: Annotated[
+        float,
+        keys.duration(1.0),
+        Key("How long one that nobody replaces is waited for before the fleet ends without it.", 'wait = "1h"'),
+    ] = 3600.0
+    look: Annotated[float, keys.duration(0.05), Key("How often a host is asked how it is.", 'look = "60s"')] = 60.0
+    check: Annotated[
+        int,
+        keys.integer(0, 1000),
+        Key(
+            "Blocks of the check that comes before the study on each host: the same against the same. 0: none.",
+            "check = 20",
+        ),
+    ] = 20
+    restarts: Annotated[
+        int, keys.integer(0, 1000), Key("How often a run that died on a host is resumed.", "restarts = 3")
+    ] = 3
+    port: Annotated[
+        int | None,
+        keys.integer(1024, 65535),
+        Key("The port of Dask's scheduler on the coordinator's address.", "port = 8786", default="any free one"),
+    ] = None
+    address: Annotated[
+        str | None,
+        keys.text(pattern=_ADDRESS, words="an address", cure="write an IP address or a host name, without a port"),
+        Key("The coordinator's address, at which Dask's scheduler listens.", 'address = "10.0.0.1"'),
+    ] = None
+    partition: Annotated[
+        str | None,
+        keys.text(pattern=_NODE, words="a partition of Slurm", cure="write it as sinfo shows it"),
+        Key("The partition of Slurm.", 'partition = "bench"'),
+    ] = None
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+    """A fleet's hosts. `file` is where it came from, and no key."""
+
+    fleet: Annotated[FleetTable, Key("What holds for all hosts.", "[fleet]")] = FleetTable()
+    host: Annotated[
+        tuple[HostEntry, ...], keys.listing(keys.table(HostEntry)), Key("A host; several tables.", "[[host]]")
+    ]
+    file: str = ""
+
+    def entry(self, name: str) -> HostEntry:
+        """The host of that name. Raises KeyError."""
+        for host in self.host:
+            if host.name == name:
+                return host
+        raise KeyError(name)
+
+    def installation(self, host: HostEntry) -> str:
+        """The folder of hugewise on it."""
+        return host.installation or self.fleet.installation
+
+    def spool(self, host: HostEntry) -> str | None:
+        """The folder of its runs; None: what is usual for the account there."""
+        return host.spool or self.fleet.spool
+
+    def cpu(self, host: HostEntry) -> int | None:
+        """The CPU of the engine's worker on it."""
+        return self.fleet.housekeeping_cpu if host.housekeeping_cpu is None else host.housekeeping_cpu
+
+
+def load(path: Path) -> Inventory:
+    """The inventory in the file at `path`. Raises StudyError, which names file, key, value and cure."""
+    try:
+        text = reading.text(reading.content(path, _MOST))
+    except reading.AbsentError:
+        raise StudyError("no such file", file=str(path), hint="docs/fleet.md has an example") from None
+    except reading.UnreadableError as error:
+        raise StudyError(error.reason, file=str(path), hint="save it as UTF-8 text that you can read") from None
+    return parse(text, str(path))
+
+
+def parse(text: str, file: str) -> Inventory:
+    """The inventory in `text`; `file` is named in errors. Raises StudyError."""
+    try:
+        data = reading.toml(text)
+    except reading.UnreadableError as error:
+        raise StudyError(error.reason, file=file, hint="see https://toml.io for the syntax") from None
+    place = Place(file)
+    found = keys.read_table(Inventory, data, place, file=file)
+    _check(found, place)
+    return found
+
+
+def _check(found: Inventory, place: Place) -> None:
+    """What no single key says. Raises StudyError."""
+    engine, hosts = found.fleet.engine, place.at("host")
+    lower = [host.name.lower() for host in found.host]  # they are folders, also where case does not count
+    for number, host in enumerate(found.host, 1):
+        here = hosts.item(number)
+        if lower.index(host.name.lower()) != number - 1:
+            raise here.at("name").wrong("stands twice", host.name, hint="give each host a name of its own")
+        if engine in ("ssh", "dask") and host.ssh is None:
+            hint = f'the engine is {engine}; add for example: ssh = "{host.name}"'
+            raise here.at("ssh").wrong("is missing", hint=hint)
+        if engine == "dask" and not _is_ip(host.address):
+            hint = 'its worker listens at one address only; add for example: address = "10.0.0.2"'
+            raise here.at("address").wrong("is to be an IP address of this host", host.address, hint=hint)
+        if engine == "slurm" and host.slurm is None:
+            raise here.at("slurm").wrong("is missing", hint=f'the engine is slurm; add: slurm = "{host.name}"')
+    for key in ("ssh", "slurm"):
+        named = [getattr(host, key) for host in found.host]
+        for number, value in enumerate(named):
+            if value is not None and value in named[:number]:
+                raise hosts.item(number + 1).at(key).wrong("names a host that stands above", value, hint="remove one")
+    if engine == "dask" and not _is_ip(found.fleet.address):
+        hint = 'Dask\'s scheduler listens at one address only; add: address = "10.0.0.1"'
+        here = place.at("fleet").at("address")
+        raise here.wrong("is to be an IP address of this machine", found.fleet.address, hint=hint)
+
+
+def _is_ip(address: str | None) -> bool:
+    try:
+        ipaddress.ip_address(address or "")
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,39 @@
+"""What the coordinator looks at in a run that was brought: whether it is the one that was asked, and passed a check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hugewise.analysis.analysis import analyze
+from hugewise.errors import HugewiseError
+from hugewise.fleet.orders import FleetQuestion
+from hugewise.fleet.question import asked
+from hugewise.fleet.records import FleetOpened
+from hugewise.store.folder import RunFolder
+
+__all__ = ["judged", "must_be"]
+
+
+def must_be(path: Path, question: FleetQuestion, opened: FleetOpened) -> None:
+    """Raise HugewiseError where the run at `path` is not one of that question, or not under its own name."""
+    found = RunFolder(path).opened()
+    wanted = opened.digest if question.text == opened.question.text else asked(question, "check").digest
+    if found.digest != wanted or found.run != path.name:
+        raise HugewiseError(f"{path.name} is not a run of the study that was asked")
+
+
+def judged(path: Path) -> str | None:
+    """Why a host's comparison of the same with the same does not pass; None where it does. Raises RunError."""
+    found = analyze(path)
+    if found.state not in ("finished", "time is up"):
+        return f"it did not come to its end ({found.state})"
+    for cell in found.cells:
+        for one in cell.comparisons:
+            if one.verdict in ("better", "worse"):
+                return f"the same is called {one.verdict} than the same on {cell.cell} ({one.n} pairs)"
+    blocks = found.blocks_complete + found.blocks_incomplete + found.blocks_disturbed
+    if 2 * found.blocks_complete <= blocks:
+        what = found.disturbances[0] if found.disturbances else "attempts could not be started"
+        return f"{blocks - found.blocks_complete} of {blocks} blocks do not count: {what}"
+    failed = sum(attempt.state == "failed" for attempt in found.attempts)
+    return f"{failed} of {len(found.attempts)} attempts failed" if failed else None

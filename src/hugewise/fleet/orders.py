@@ -1,0 +1,335 @@
+"""What a coordinator orders of a host, and what a host answers: one JSON message each, whatever carries it.
+
+A host obeys its coordinator as far as its account goes; a coordinator believes a host's answers only as values within
+the bounds that stand here. docs/design/fleet.md has the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from hugewise import reading
+from hugewise.errors import HugewiseError
+from hugewise.model.check import Check
+from hugewise.reading import UnreadableError
+
+__all__ = [
+    "CHUNK",
+    "ENDED",
+    "MOST_FILES",
+    "MOST_MESSAGE",
+    "Assignment",
+    "AssignmentSeen",
+    "BeginOrder",
+    "Bytes",
+    "Cost",
+    "Done",
+    "EndOrder",
+    "Examined",
+    "FileEntry",
+    "FleetQuestion",
+    "ForgetOrder",
+    "Greeting",
+    "HelloOrder",
+    "HostAnswer",
+    "HostOrder",
+    "Installed",
+    "KeeperState",
+    "LookOrder",
+    "ManifestFound",
+    "ManifestOrder",
+    "ReadOrder",
+    "Refusal",
+    "decode_answer",
+    "decode_order",
+    "encode",
+    "refused",
+    "safe_file",
+]
+
+MOST_MESSAGE = 64 << 20
+"""Bytes of one message."""
+CHUNK = 4 << 20
+"""Bytes of a run that one answer carries at most."""
+MOST_FILES = 200_000
+"""Files of one run."""
+_MOST_STUDY = 1 << 20
+_LONGEST_FILE = 400
+_PART = re.compile(r"[A-Za-z0-9_=+@,%~][A-Za-z0-9._=+@,%~ -]{0,254}")
+_DEEPEST = 8
+
+ENDED = "ended by its coordinator"
+"""The reason of an assignment that was interrupted by an order."""
+
+KeeperState = Literal["unknown", "starting", "running", "waiting", "ended", "interrupted", "failed"]
+"""Of an assignment on its host: `unknown` was never begun there (or is forgotten); `starting` and `running`; `waiting`
+between a run that died and its resumption; then one of three ends: `ended` as a run does, `interrupted` by an order or
+by somebody there, `failed`: not resumed any more.
+"""
+
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+_Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+_Text = Annotated[str, msgspec.Meta(max_length=4000)]
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """One ordinary run on one host. `number` is the fence: it only grows over the fleet `fleet`."""
+
+    fleet: _Name
+    number: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
+
+
+class FleetQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """The study that a host is to run, as its file has it, with what `hugewise run` was told beside it.
+
+    directory   where its commands run on the host
+    """
+
+    text: Annotated[str, msgspec.Meta(max_length=_MOST_STUDY)]
+    scale: Annotated[str, msgspec.Meta(max_length=100)] | None = None
+    only: Annotated[str, msgspec.Meta(max_length=4000)] | None = None
+    arms: Annotated[str, msgspec.Meta(max_length=4000)] | None = None
+    time: Annotated[str, msgspec.Meta(max_length=40)] | None = None
+    directory: Annotated[str, msgspec.Meta(max_length=_LONGEST_FILE, pattern="^/")] = "/"
+
+
+# -- orders
+
+
+class _Order(msgspec.Struct, frozen=True, kw_only=True, tag_field="order"):
+    pass
+
+
+class HelloOrder(_Order, frozen=True, tag="hello"):
+    """What is there? With a question also: what of it can run there."""
+
+    question: FleetQuestion | None = None
+
+
+class BeginOrder(_Order, frozen=True, tag="begin"):
+    """Have a keeper conduct the assignment; twice is once. Refused where a higher number of that fleet was seen.
+
+    stop    whether the engine's worker on the host is stopped while an attempt is measured, where there is one
+    restarts   how often a run that died is resumed before it has failed
+    """
+
+    assignment: Assignment
+    question: FleetQuestion
+    stop: bool = True
+    restarts: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
+
+
+class LookOrder(_Order, frozen=True, tag="look"):
+    """How is it? A keeper that died is started again."""
+
+    assignment: Assignment
+
+
+class ManifestOrder(_Order, frozen=True, tag="manifest"):
+    """What has the ended run?"""
+
+    assignment: Assignment
+
+
+class ReadOrder(_Order, frozen=True, tag="read"):
+    """Bytes of the files of the manifest, as if they lay one after another in its order."""
+
+    assignment: Assignment
+    offset: _Count
+    size: Annotated[int, msgspec.Meta(ge=1, le=CHUNK)]
+
+
+class ForgetOrder(_Order, frozen=True, tag="forget"):
+    """Remove what there is of it. Refused while its keeper lives."""
+
+    assignment: Assignment
+
+
+class EndOrder(_Order, frozen=True, tag="end"):
+    """Interrupt the run, as by Ctrl-C: it puts the host back and is kept. Answered at once."""
+
+    assignment: Assignment
+
+
+HostOrder = HelloOrder | BeginOrder | LookOrder | ManifestOrder | ReadOrder | ForgetOrder | EndOrder
+
+
+# -- answers
+
+
+class _Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="answer"):
+    pass
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """The hugewise of a host: what two hosts must have alike. Hashes are SHA-256; `probe` is None where there is none.
+
+    package    over the source files of the package
+    machine    the architecture, as uname says it
+    """
+
+    version: _Name
+    package: _Digest
+    probe: _Digest | None
+    probe_version: Annotated[str, msgspec.Meta(max_length=200)] | None
+    python: Annotated[str, msgspec.Meta(max_length=60)]
+    machine: Annotated[str, msgspec.Meta(max_length=60)]
+
+
+class Examined(msgspec.Struct, frozen=True, kw_only=True):
+    """What `hugewise doctor` said there, of the question where there was one.
+
+    cells      cells with the arms that they can take, as `CELL: ARM, ARM against BASELINE`; None without a question
+    left_out   what cannot run there, with the reason
+    error      why it could not be examined; the rest is empty then
+    """
+
+    mechanism: Annotated[str, msgspec.Meta(max_length=20)] | None = None
+    checks: tuple[Check, ...] = ()
+    cells: tuple[_Text, ...] | None = None
+    left_out: tuple[_Text, ...] = ()
+    install: _Text | None = None
+    error: _Text | None = None
+
+
+class Greeting(_Answer, frozen=True, tag="greeting"):
+    """What is there. `account`: who runs there; `root`: whether as root. `fingerprint` as `machine.fingerprint` makes
+    it. `spool_free`: bytes that are free where runs are kept. `clock`: UTC epoch seconds there, for the reader.
+    """
+
+    installed: Installed
+    account: Annotated[str, msgspec.Meta(max_length=100)]
+    root: bool
+    fingerprint: Mapping[str, Any]
+    examined: Examined
+    memory_age: Annotated[str, msgspec.Meta(max_length=40)] | None = None
+    thp: Mapping[str, str] = {}
+    spool_free: _Count | None = None
+    clock: _Seconds = 0.0
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What carrying orders took of the host while it measured, in seconds: null where that is not known.
+
+    measured_s   of blocks, from the first attempt of each to its end
+    worker_s     processor time of the engine's worker in them
+    stopped      whether the worker was stopped in them
+    orders_s     processor time of orders that were obeyed by programs of their own (ssh), at any time
+    orders       how many these were
+    """
+
+    measured_s: _Seconds = 0.0
+    worker_s: _Seconds | None = None
+    stopped: bool = False
+    orders_s: _Seconds = 0.0
+    orders: _Count = 0
+
+    @property
+    def share(self) -> float | None:
+        """Of a core, that the worker took while it was measured; None where it is not known."""
+        return None if self.worker_s is None or not self.measured_s else self.worker_s / self.measured_s
+
+
+class AssignmentSeen(_Answer, frozen=True, tag="seen"):
+    """How an assignment is. `run`: the run's folder name, once there is one; `closed` of `blocks` blocks are done;
+    `left_s` seconds are left by its own estimate. `words`: its last words. `reason`: why it waits or has failed.
+    """
+
+    assignment: Assignment
+    state: KeeperState
+    keeper: bool = False
+    run: _Name | None = None
+    closed: _Count = 0
+    blocks: _Count = 0
+    left_s: _Seconds | None = None
+    words: _Text = ""
+    reason: _Text | None = None
+    restarts: _Count = 0
+    cost: Cost = Cost()
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """A file of a run: its name below the run's folder, its size in bytes and its SHA-256."""
+
+    name: Annotated[str, msgspec.Meta(max_length=_LONGEST_FILE)]
+    size: _Count
+    digest: _Digest
+
+    def __post_init__(self) -> None:
+        if not safe_file(self.name):
+            raise ValueError(f"{reading.shown(self.name)} is no name of a file of a run")
+
+
+class ManifestFound(_Answer, frozen=True, tag="manifest"):
+    """The files of the ended run, in the order in which they are read."""
+
+    assignment: Assignment
+    run: _Name
+    files: Annotated[tuple[FileEntry, ...], msgspec.Meta(max_length=MOST_FILES)]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+class Bytes(_Answer, frozen=True, tag="bytes"):
+    """A part of the files; shorter than asked for only at their end."""
+
+    data: Annotated[bytes, msgspec.Meta(max_length=CHUNK)]
+
+
+class Done(_Answer, frozen=True, tag="done"):
+    """It was done, or had been done."""
+
+
+class Refusal(_Answer, frozen=True, tag="refusal"):
+    """It was not done. `fenced`: since a higher number of that fleet was seen there."""
+
+    why: _Text
+    hint: _Text | None = None
+    fenced: bool = False
+
+
+HostAnswer = Greeting | AssignmentSeen | ManifestFound | Bytes | Done | Refusal
+
+_ORDER: msgspec.json.Decoder[HostOrder] = msgspec.json.Decoder(HostOrder)
+_ANSWER: msgspec.json.Decoder[HostAnswer] = msgspec.json.Decoder(HostAnswer)
+
+
+def encode(message: HostOrder | HostAnswer) -> bytes:
+    """As it is carried."""
+    return msgspec.json.encode(message)
+
+
+def decode_order(data: bytes) -> HostOrder:
+    """What was ordered. Raises UnreadableError."""
+    return reading.decoded(_ORDER, _modest(data))
+
+
+def decode_answer(data: bytes) -> HostAnswer:
+    """What a host answered. Raises UnreadableError."""
+    return reading.decoded(_ANSWER, _modest(data))
+
+
+def _modest(data: bytes) -> bytes:
+    if len(data) > MOST_MESSAGE:
+        raise UnreadableError(f"a message of more than {MOST_MESSAGE:,} bytes")
+    return data
+
+
+def safe_file(name: str) -> bool:
+    """Whether it can be the name of a file of a run: below its folder, nothing hidden, nothing that leads elsewhere."""
+    parts = name.split("/")
+    return len(name) <= _LONGEST_FILE and len(parts) <= _DEEPEST and all(_PART.fullmatch(part) for part in parts)
+
+
+def refused(error: HugewiseError) -> Refusal:
+    """An error of the host, as an answer."""
+    return Refusal(why=error.message[:4000], hint=None if error.hint is None else error.hint[:4000])

@@ -1,0 +1,189 @@
+"""Bringing a run's folder from its host, whole and once: by its manifest, with a hash for each file.
+
+What comes is written into a hidden folder beside its place; when every file is there and has its hash, it is renamed.
+Killed before that, the files that are there already are not asked for again; killed after, the folder is found whole.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from hugewise import reading
+from hugewise.beneath import discard
+from hugewise.errors import HugewiseError, StorageError
+from hugewise.files import made_folder, storing, sync
+from hugewise.fleet.engine import Engine, asked
+from hugewise.fleet.folder import RESUME
+from hugewise.fleet.orders import CHUNK, Assignment, Bytes, FileEntry, ManifestFound, ManifestOrder, ReadOrder
+
+__all__ = ["Brought", "RunSource", "bring", "digest", "whole"]
+
+_MOST = 1 << 40
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_ROOM = 64 << 20  # that is left on the coordinator's disk
+
+
+class Brought(msgspec.Struct, frozen=True):
+    """A run that lies whole at its place: its manifest's digest, how many files, of how many bytes."""
+
+    path: Path
+    digest: str
+    files: int
+    size: int
+
+
+@dataclass(frozen=True)
+class RunSource:
+    """The run of an assignment on its host, reached by an engine. `timeout`: seconds for each answer."""
+
+    engine: Engine
+    host: str
+    assignment: Assignment
+    timeout: float = 120.0
+
+    def manifest(self) -> ManifestFound:
+        """What there is of it. Raises HostLostError, HugewiseError."""
+        found = asked(self.engine, self.host, ManifestOrder(assignment=self.assignment), self.timeout)
+        if not isinstance(found, ManifestFound) or found.assignment != self.assignment:
+            raise HugewiseError(f"{self.host}: it answered something else when asked what there is of a run")
+        return found
+
+    def read(self, offset: int, size: int) -> bytes:
+        """So many bytes of its files. Raises HostLostError, HugewiseError."""
+        order = ReadOrder(assignment=self.assignment, offset=offset, size=size)
+        found = asked(self.engine, self.host, order, self.timeout)
+        if not isinstance(found, Bytes) or len(found.data) != size:
+            raise HugewiseError(f"{self.host}: it gave other than the {size} bytes of its run that were asked for")
+        return found.data
+
+
+def bring(source: RunSource, place: Path, *, on_step: Callable[[str], None] = lambda _: None) -> Brought:
+    """Have the run whole in the folder `place`, under its own name.
+
+    Raises HostLostError where the host goes, StorageError where there is no room here, HugewiseError where what comes
+    is not what the manifest says.
+    """
+    found = source.manifest()
+    final, part = place / found.run, place / f".{source.assignment.number}.part"
+    known = Brought(final, digest(found), len(found.files), found.size)
+    with storing(str(place), RESUME):
+        made_folder(place)
+        if whole(final, found):
+            discard(part)
+            return known
+        _check(place, found)
+        made_folder(part)
+        on_step("begun")
+        for several in _together(_missing(part, found)):
+            _write(part, several, source)
+            on_step("part")
+        _on_disk(part)
+        discard(final)  # of that name, and not it: what a kill left
+        part.rename(final)
+        sync(place)
+        on_step("renamed")
+    return known
+
+
+def _check(place: Path, found: ManifestFound) -> None:
+    """Raises HugewiseError for a manifest that makes no folder, StorageError where there is no room for it here."""
+    names = sorted(file.name for file in found.files)
+    if any(one == other or other.startswith(f"{one}/") for one, other in itertools.pairwise(names)):
+        raise HugewiseError("its manifest names a file twice, or a file as a folder")
+    held = os.statvfs(place)
+    if found.size > _MOST or found.size + _ROOM > held.f_bavail * held.f_frsize:
+        raise StorageError(f"{place}: a run of {found.size >> 20:,} MiB is to come, and there is no room", hint=RESUME)
+
+
+def _missing(part: Path, found: ManifestFound) -> list[tuple[int, FileEntry]]:
+    """The files that are not there yet, each with where it begins."""
+    missing, at = [], 0
+    for file in found.files:
+        if not _same(part / file.name, file):
+            missing.append((at, file))
+        at += file.size
+    return missing
+
+
+def _on_disk(folder: Path) -> None:
+    """Have all of the file system on disk that it lies in: a call for each of thousands of files takes minutes."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if _LIBC.syncfs(descriptor) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
+    finally:
+        os.close(descriptor)
+
+
+def _together(pending: list[tuple[int, FileEntry]]) -> Iterator[list[tuple[int, FileEntry]]]:
+    """Files that lie one after another, as many as one answer holds; a larger one comes alone."""
+    group: list[tuple[int, FileEntry]] = []
+    for offset, file in pending:
+        if group:
+            start, end = group[0][0], group[-1][0] + group[-1][1].size
+            if offset != end or end + file.size - start > CHUNK:
+                yield group
+                group = []
+        group.append((offset, file))
+    if group:
+        yield group
+
+
+def _write(part: Path, several: list[tuple[int, FileEntry]], source: RunSource) -> None:
+    """Files that lie one after another, if they are what the manifest says. Raises HugewiseError, OSError."""
+    start, size = several[0][0], sum(file.size for _, file in several)
+    if size > CHUNK:
+        ((_, file),) = several
+        done = range(0, size, CHUNK)
+        _write_one(part, file, (source.read(start + each, min(CHUNK, size - each)) for each in done), source.host)
+        return
+    data = source.read(start, size) if size else b""
+    for offset, file in several:
+        _write_one(part, file, iter([data[offset - start : offset - start + file.size]]), source.host)
+
+
+def _write_one(part: Path, file: FileEntry, pieces: Iterator[bytes], host: str) -> None:
+    path, running = part / file.name, hashlib.sha256()
+    made_folder(path.parent)
+    discard(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    with os.fdopen(descriptor, "wb") as out:
+        for piece in pieces:
+            running.update(piece)
+            out.write(piece)
+    if running.hexdigest() != file.digest:
+        raise HugewiseError(f"{host}: {file.name} has not the hash that its manifest says")
+
+
+def whole(path: Path, found: ManifestFound) -> bool:
+    """Whether all files of a manifest lie below `path` as it says, and nothing else does. Raises OSError."""
+    if not path.is_dir() or path.is_symlink():
+        return False
+    there = {str(each.relative_to(path)) for each in path.rglob("*") if not each.is_dir() or each.is_symlink()}
+    return there == {file.name for file in found.files} and all(_same(path / file.name, file) for file in found.files)
+
+
+def _same(path: Path, file: FileEntry) -> bool:
+    running = hashlib.sha256()
+    try:
+        with reading.opened(path) as held:
+            if os.fstat(held.fileno()).st_size != file.size:
+                return False
+            while chunk := held.read(1 << 20):
+                running.update(chunk)
+    except (FileNotFoundError, NotADirectoryError, reading.UnreadableError):
+        return False
+    return running.hexdigest() == file.digest
+
+
+def digest(found: ManifestFound) -> str:
+    """SHA-256 over a manifest."""
+    return hashlib.sha256(msgspec.json.encode(found.files)).hexdigest()

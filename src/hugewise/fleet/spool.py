@@ -1,0 +1,282 @@
+"""How a host obeys: an order comes in, an answer goes out, whatever carried it. It never measures and never waits.
+
+    answered(data, place)    one order as JSON, one answer as JSON; raises nothing
+
+The spool is root's own under root, and 0700: no other account decides what is run, or reads what was found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from hugewise import reading
+from hugewise.beneath import Folder, discard
+from hugewise.errors import HugewiseError, UserError
+from hugewise.files import made_folder, own, write_whole
+from hugewise.fleet import examination, keeper
+from hugewise.fleet.breath import obeying
+from hugewise.fleet.installation import installed
+from hugewise.fleet.kept import FINAL, Fence, Spooled, WorkerAt
+from hugewise.fleet.orders import (
+    Assignment,
+    AssignmentSeen,
+    BeginOrder,
+    Bytes,
+    Done,
+    EndOrder,
+    ForgetOrder,
+    Greeting,
+    HelloOrder,
+    HostAnswer,
+    HostOrder,
+    LookOrder,
+    ManifestOrder,
+    ReadOrder,
+    Refusal,
+    decode_order,
+    encode,
+    refused,
+)
+from hugewise.fleet.place import HostPlace
+from hugewise.fleet.strata import memory_age
+from hugewise.fleet.worker import ask_to_end, process
+from hugewise.host import knob
+from hugewise.host.local_host import LocalHost
+from hugewise.machine import fingerprint
+from hugewise.model.host import text_of
+from hugewise.model.pages import THP
+
+__all__ = ["answered", "cost_of", "have_spool", "obey"]
+
+_OTHERS = 0o077
+_CURE = "name another folder with spool = ..., or see who writes there"
+
+
+def answered(data: bytes, place: HostPlace) -> bytes:
+    """What the order in `data` is answered. Raises nothing that a host can foresee: it is a refusal."""
+    try:
+        return encode(obey(decode_order(data), place))
+    except reading.UnreadableError as error:
+        return encode(Refusal(why=f"that is no order of this version: {error}"[:4000]))
+    except HugewiseError as error:
+        return encode(refused(error))
+    except OSError as error:
+        return encode(Refusal(why=f"{error.filename or place.spool}: {error.strerror or error}"[:4000], hint=_CURE))
+
+
+def obey(order: HostOrder, place: HostPlace) -> HostAnswer:
+    """Carry out one order. Raises HugewiseError, OSError."""
+    have_spool(place.spool)
+    if isinstance(order, HelloOrder):
+        return _hello(order, place)
+    fleet = place.spool / order.assignment.fleet
+    if isinstance(order, BeginOrder):
+        made_folder(fleet)
+    elif not fleet.is_dir():
+        return _unknown(order)
+    alone = isinstance(order, BeginOrder | ForgetOrder)
+    with obeying(fleet / "order", alone=alone):
+        _note_worker(fleet, place)
+        spooled = Spooled(fleet / str(order.assignment.number))
+        if isinstance(order, BeginOrder):
+            return _begin(order, spooled, fleet, place)
+        return _of_one(order, spooled, fleet, place)
+
+
+def _of_one(
+    order: LookOrder | ManifestOrder | ReadOrder | ForgetOrder | EndOrder,
+    spooled: Spooled,
+    fleet: Path,
+    place: HostPlace,
+) -> HostAnswer:
+    begun = spooled.ordered()
+    if isinstance(order, ForgetOrder):
+        return _forget(order, spooled, fleet)
+    if begun is None:
+        return _unknown(order)
+    match order:
+        case LookOrder():
+            return _look(begun, spooled, place)
+        case EndOrder():
+            spooled.end()
+            if spooled.kept().state not in FINAL and spooled.living():
+                ask_to_end(spooled.kept().keeper)
+            return Done()
+        case ManifestOrder():
+            if (found := spooled.manifest()) is None:
+                return Refusal(why=f"its run has no manifest: {spooled.kept().reason or spooled.kept().state}"[:4000])
+            return found
+        case ReadOrder():
+            return Bytes(data=_part(spooled, order.offset, order.size))
+
+
+def _unknown(order: HostOrder) -> HostAnswer:
+    """Of what was never begun, or is forgotten: nothing is left to do, or to look at."""
+    if isinstance(order, ForgetOrder | EndOrder):
+        return Done()
+    if isinstance(order, LookOrder):
+        return AssignmentSeen(assignment=order.assignment, state="unknown")
+    return Refusal(why="nothing was begun there under that number")
+
+
+def have_spool(spool: Path) -> None:
+    """The folder of all runs, which is nobody else's. Raises UserError, OSError."""
+    made = not spool.exists()
+    own(spool, f"the spool {spool}", _CURE)
+    made_folder(spool)
+    if made:
+        spool.chmod(0o700)
+    found = spool.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+        raise UserError(
+            f"the spool {spool} is no folder that this account alone can enter",
+            hint=f"as the account that hugewise runs as: chmod 700 {spool}; or name another one with spool = ...",
+        )
+
+
+def _note_worker(fleet: Path, place: HostPlace) -> None:
+    """Which worker carries orders now: its keeper looks at it before the next attempt."""
+    found = None if place.worker is None else process(place.worker)
+    if found is None:
+        return
+    with contextlib.suppress(reading.UnreadableError):
+        if reading.stored(fleet / "worker", WorkerAt) == found:
+            return
+    write_whole(fleet / "worker", msgspec.json.encode(found), 0o600)
+
+
+# -- orders
+
+
+def _hello(order: HelloOrder, place: HostPlace) -> Greeting:
+    host = LocalHost()
+    held = os.statvfs(place.spool)
+    knobs = knob.knobs(host)
+    return Greeting(
+        installed=installed(),
+        account=_account(),
+        root=host.privileged(),
+        fingerprint=fingerprint.fingerprint(host),
+        examined=examination.examined(order.question, place.spool),
+        memory_age=memory_age(text_of(host, "/proc/buddyinfo") or ""),
+        thp={path: value for path, value in knobs.items() if path.startswith(THP)},
+        spool_free=held.f_bavail * held.f_frsize,
+        clock=time.time(),
+    )
+
+
+def _account() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name[:100]
+    except KeyError:
+        return str(os.geteuid())
+
+
+def _begin(order: BeginOrder, spooled: Spooled, fleet: Path, place: HostPlace) -> HostAnswer:
+    """Have a keeper, once, and only for the highest number that was ever begun here."""
+    number, fence = order.assignment.number, _fence(fleet)
+    if number < fence.number or (number == fence.number and fence.over):
+        told = f"the number {fence.number} of {order.assignment.fleet} was begun here, and {number} is over"
+        return Refusal(why=told, fenced=True)
+    if (before := spooled.ordered()) is not None:
+        if before.question != order.question:
+            return Refusal(why=f"the number {number} of {order.assignment.fleet} was begun with another question")
+    else:
+        if number > fence.number:
+            write_whole(fleet / "fence", msgspec.json.encode(Fence(number)), 0o600)
+        if spooled.path.exists():  # of an order that was broken off before anything was begun
+            discard(spooled.path)
+        made_folder(spooled.path)
+        spooled.set_aside()
+        write_whole(spooled.path / "study.toml", order.question.text.encode(), 0o600)
+        write_whole(spooled.path / "begin.json", msgspec.json.encode(order), 0o600)
+    _have_keeper(spooled, place)
+    return Done()
+
+
+def _fence(fleet: Path) -> Fence:
+    try:
+        return reading.stored(fleet / "fence", Fence)
+    except reading.AbsentError:
+        return Fence()
+    except reading.UnreadableError as error:
+        raise HugewiseError(f"{fleet / 'fence'}: {error}", hint="see who writes there") from None
+
+
+def _have_keeper(spooled: Spooled, place: HostPlace) -> bool:
+    """A keeper where one is needed; whether one lives now."""
+    if spooled.kept().state in FINAL:
+        return spooled.living()
+    with spooled.held() as lock:
+        if lock is not None:
+            (place.start or keeper.begin_keeping)(spooled.path, lock)
+    return True
+
+
+def _look(begun: BeginOrder, spooled: Spooled, place: HostPlace) -> HostAnswer:
+    if _fence(spooled.path.parent).number == begun.assignment.number:
+        living = _have_keeper(spooled, place)
+    else:
+        living = spooled.living()  # another number was begun after it: it is not taken up again
+    return spooled.seen(begun, keeper=living)
+
+
+def _part(spooled: Spooled, offset: int, size: int) -> bytes:
+    """Bytes of the files of the manifest, as if they lay one after another. Raises HugewiseError, OSError."""
+    found, run = spooled.manifest(), spooled.run()
+    if found is None or run is None:
+        raise HugewiseError("its run has no manifest: it has not ended")
+    part = bytearray()
+    with Folder.open(run) as held:
+        for entry in found.files:
+            if len(part) == size:
+                break
+            if offset >= entry.size:
+                offset -= entry.size
+                continue
+            wanted = min(size - len(part), entry.size - offset)
+            with _opened(held, entry.name) as (below, name), below.file(name) as file:
+                file.seek(offset)
+                got = file.read(wanted)
+            if len(got) != wanted:
+                raise HugewiseError(f"{run / entry.name} was changed after its run had ended")
+            part += got
+            offset = 0
+    return bytes(part)
+
+
+@contextlib.contextmanager
+def _opened(held: Folder, relative: str) -> Iterator[tuple[Folder, str]]:
+    above, _, name = relative.rpartition("/")
+    if not above:
+        yield held, name
+        return
+    with held.folder(above) as below:
+        yield below, name
+
+
+def _forget(order: ForgetOrder, spooled: Spooled, fleet: Path) -> HostAnswer:
+    """Remove it, unless it is still being kept; its number never begins again."""
+    number, fence = order.assignment.number, _fence(fleet)
+    if spooled.path.exists() and spooled.living():
+        return Refusal(why="its keeper lives: it has not ended")
+    if number >= fence.number:
+        write_whole(fleet / "fence", msgspec.json.encode(Fence(number, over=True)), 0o600)
+    if spooled.path.exists():
+        discard(spooled.path)
+    return Done()
+
+
+def cost_of(assignment: Assignment, spool: Path, seconds: float) -> None:
+    """Count an order that was a program of its own, where its assignment is there. Raises OSError, HugewiseError."""
+    spooled = Spooled(spool / assignment.fleet / str(assignment.number))
+    if spooled.ordered() is not None:
+        spooled.add_cost(seconds)

@@ -1,0 +1,159 @@
+"""What the records of a fleet add up to. Pure: the same records make the same state, whoever reads them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hugewise.fleet.records import (
+    Assigned,
+    Checked,
+    FleetClosed,
+    FleetOpened,
+    FleetRecord,
+    HostGone,
+    HostGreeted,
+    HostQuarantined,
+    HostReturned,
+    RunForgotten,
+    RunGivenUp,
+    RunSettled,
+    RunShipped,
+    Stood,
+)
+
+__all__ = ["FleetState", "FleetWork", "HostStanding"]
+
+Passed = Literal["not yet", "passed", "failed"]
+
+
+@dataclass
+class HostStanding:
+    """A host. `out`: since when it is out of reach, as the log has it; `quarantined`: why nothing is begun on it."""
+
+    name: str
+    greeted: HostGreeted | None = None
+    out: HostGone | None = None
+    quarantined: str | None = None
+    check: Passed = "not yet"
+
+
+@dataclass
+class FleetWork:
+    """An assignment. `replaced`: the number that took its place: what still comes of it is late."""
+
+    assigned: Assigned
+    settled: RunSettled | None = None
+    shipped: RunShipped | None = None
+    checked: Checked | None = None
+    given_up: RunGivenUp | None = None
+    forgotten: bool = False
+    replaced: int | None = None
+
+    @property
+    def number(self) -> int:
+        """Its fence."""
+        return self.assigned.number
+
+    @property
+    def open(self) -> bool:
+        """Whether its host may still have something of it that is to be brought or removed. What has settled and cannot
+        be brought stays there.
+        """
+        stays = self.given_up is not None and self.settled is not None and self.shipped is None
+        return not self.forgotten and not stays
+
+    @property
+    def counted(self) -> bool:
+        """Whether its run is one of those that are judged together."""
+        whole = self.shipped is not None and not self.shipped.late
+        return self.assigned.purpose == "study" and whole and self.replaced is None
+
+
+@dataclass
+class FleetState:
+    """All of it. `places`: the assignment that measures the study in the place of each host by now."""
+
+    opened: FleetOpened
+    hosts: dict[str, HostStanding] = field(default_factory=dict)
+    works: dict[int, FleetWork] = field(default_factory=dict)
+    places: dict[str, FleetWork] = field(default_factory=dict)
+    stood: Stood | None = None
+    closed: FleetClosed | None = None
+    _by_host: dict[str, list[FleetWork]] = field(default_factory=lambda: defaultdict(list))
+
+    @classmethod
+    def of(cls, records: Iterable[FleetRecord]) -> FleetState:
+        """From all records, the first of which opened the fleet."""
+        found = iter(records)
+        first = next(found)
+        assert isinstance(first, FleetOpened)  # `FleetFolder.records` sees to it
+        state = cls(first, {name: HostStanding(name) for name in first.hosts})
+        for record in found:
+            state.add(record)
+        return state
+
+    def add(self, record: FleetRecord) -> None:
+        """Take in one more record."""
+        match record:
+            case HostGreeted() | HostGone() | HostReturned() | HostQuarantined():
+                self._of_host(record, self.hosts[record.host])
+            case Assigned():
+                self._assigned(record)
+            case RunSettled() | Checked() | RunShipped() | RunForgotten() | RunGivenUp():
+                self._of_work(record, self.works[record.number])
+            case Stood():
+                self.stood = record
+            case FleetClosed():
+                self.closed = record
+            case FleetOpened():
+                pass
+
+    def _of_host(self, record: HostGreeted | HostGone | HostReturned | HostQuarantined, host: HostStanding) -> None:
+        match record:
+            case HostGreeted():
+                host.greeted = record
+            case HostGone():
+                host.out = record
+            case HostReturned():
+                host.out = None
+            case HostQuarantined():
+                host.quarantined = record.reason
+
+    def _assigned(self, record: Assigned) -> None:
+        work = self.works[record.number] = FleetWork(record)
+        self._by_host[record.host].append(work)
+        if record.place is not None:
+            self.places[record.place] = work
+        if record.replaces is not None:
+            self.works[record.replaces].replaced = record.number
+        self.closed = None
+
+    def _of_work(self, record: RunSettled | Checked | RunShipped | RunForgotten | RunGivenUp, work: FleetWork) -> None:
+        match record:
+            case RunSettled():
+                work.settled, work.given_up = record, None  # it has come after all
+            case Checked():
+                work.checked = record
+                self.hosts[work.assigned.host].check = "passed" if record.reason is None else "failed"
+            case RunShipped():
+                work.shipped = record
+            case RunForgotten():
+                work.forgotten = True
+            case RunGivenUp():
+                work.given_up = record
+
+    @property
+    def next_number(self) -> int:
+        """Larger than every number before."""
+        return max(self.works, default=0) + 1
+
+    def of_host(self, host: str) -> Sequence[FleetWork]:
+        """Its assignments, the first ones first."""
+        return self._by_host.get(host, ())
+
+    def counted(self) -> list[FleetWork]:
+        """The runs that are judged together, the first ones first: each place has one at most."""
+        return [work for work in self.works.values() if work.counted]

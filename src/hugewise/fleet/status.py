@@ -1,0 +1,77 @@
+"""How a fleet is, in lines: from its log, and from what its coordinator saw last."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from hugewise import reading
+from hugewise.fleet.coordinator import FleetSnapshot
+from hugewise.fleet.folder import FleetFolder
+from hugewise.fleet.orders import AssignmentSeen
+from hugewise.fleet.state import FleetState, HostStanding
+from hugewise.quantity import format_duration
+
+__all__ = ["lines"]
+
+_OLD_S = 60.0
+
+
+def lines(path: Path) -> Iterator[str]:
+    """The fleet in the folder `path`. Raises RunError."""
+    state = FleetState.of(FleetFolder(path).records())
+    try:
+        snapshot = reading.stored(path / "now.json", FleetSnapshot)
+    except reading.UnreadableError:
+        snapshot = FleetSnapshot(t=0.0, seen={}, out={})
+    yield f"fleet {state.opened.fleet} of {state.opened.study}: {_how(state, snapshot)}"
+    for host in state.hosts.values():
+        yield f"  {host.name}: {_of_host(state, host, snapshot)}"
+    if state.closed is None:
+        yield f"to go on, where no coordinator works on it: hugewise fleet resume {path}"
+
+
+def _how(state: FleetState, snapshot: FleetSnapshot) -> str:
+    if state.closed is not None:
+        return f"over; {state.closed.reason}"
+    age = time.time() - snapshot.t
+    if not snapshot.t or age > _OLD_S:
+        return "under way; no coordinator has looked" + (f" for {format_duration(age)}" if snapshot.t else "")
+    return "under way"
+
+
+def _of_host(state: FleetState, host: HostStanding, snapshot: FleetSnapshot) -> str:
+    works = state.of_host(host.name)
+    work = works[-1] if works else None
+    spare = state.stood is not None and host.name in state.stood.spare
+    parts = []
+    if host.quarantined is not None:
+        parts.append(f"quarantined ({host.quarantined})")
+    if host.out is not None:
+        parts.append(f"out of reach ({host.out.reason})")
+    if work is None or (work.assigned.purpose == "check" and work.forgotten):
+        parts.append("stands by" if spare else "nothing begun yet" if work is None else "checked")
+        return "; ".join(parts)
+    what = "check" if work.assigned.purpose == "check" else "study"
+    seen = snapshot.seen.get(host.name)
+    if work.shipped is not None:
+        late = "; late: another host took its place" if not work.counted and what == "study" else ""
+        ended = "" if work.settled is None or work.settled.state == "ended" else f" ({work.settled.state})"
+        parts.append(f"{what} brought{ended}: {work.shipped.folder}{late}")
+    elif work.given_up is not None:
+        parts.append(f"{what} given up: {work.given_up.reason}")
+    elif work.settled is not None:
+        parts.append(f"{what} {work.settled.state}, to be brought")
+    elif seen is not None and seen.assignment.number == work.number:
+        parts.append(f"{what} {_progress(seen)}")
+    else:
+        parts.append(f"{what} begun")
+    return "; ".join(parts)
+
+
+def _progress(seen: AssignmentSeen) -> str:
+    left = "" if seen.left_s is None else f", {format_duration(seen.left_s)} left"
+    share = "" if seen.cost.share is None else f", worker {seen.cost.share:.2%} of a core"
+    why = f" ({seen.reason})" if seen.reason else ""
+    return f"{seen.state}{why}: {seen.closed}/{seen.blocks} blocks{left}{share}"

@@ -1,0 +1,166 @@
+"""The engine's worker on a host, from its keeper's side: stopped while an attempt is measured, and what it took.
+
+A worker that is stopped stays registered with its scheduler, and obeys nothing until it goes on. So that it does go on
+whatever becomes of the keeper, a process of its own waits for the keeper's end: `Guard`. See signal(7), proc(5).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from hugewise.fleet.kept import WorkerAt
+from hugewise.machine.noise import TICK
+
+__all__ = ["Guard", "WorkerHeld", "ask_to_end", "process", "spent"]
+
+_START = 19  # of what stands after the name in /proc/PID/stat: field 22
+_TIMES = slice(11, 13)  # utime and stime, of all threads, also of those that have ended
+
+
+def process(pid: int) -> WorkerAt | None:
+    """The process of that pid; None where there is none, or only what is left of it."""
+    fields = _fields(pid)
+    return None if fields is None else WorkerAt(pid, int(fields[_START]))
+
+
+def _fields(pid: int) -> list[str] | None:
+    with suppress(OSError, IndexError, ValueError):
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode("ascii").split()
+        return None if fields[0] in ("Z", "X", "x") else fields
+    return None
+
+
+def _there(worker: WorkerAt) -> bool:
+    return process(worker.pid) == worker
+
+
+def spent(worker: WorkerAt) -> float | None:
+    """Processor time of all of its threads that live, in seconds, by /proc/PID/task/*/schedstat (to the nanosecond);
+    by /proc/PID/stat (to a tick) where the kernel has no such files. None where it is gone.
+    """
+    if not _there(worker):
+        return None
+    total, tasks = 0, Path(f"/proc/{worker.pid}/task")
+    try:
+        for task in tasks.iterdir():
+            total += int((task / "schedstat").read_bytes().split()[0])
+    except (OSError, IndexError, ValueError):
+        fields = _fields(worker.pid)
+        return None if fields is None else sum(map(int, fields[_TIMES])) * TICK
+    return total / 1e9
+
+
+def _signal(worker: WorkerAt, number: int) -> bool:
+    """Whether it was sent to that very process."""
+    try:
+        held = os.pidfd_open(worker.pid)
+    except OSError:
+        return False
+    try:
+        if _there(worker):
+            signal.pidfd_send_signal(held, number)
+            return True
+    except OSError:
+        pass
+    finally:
+        os.close(held)
+    return False
+
+
+def ask_to_end(keeper: WorkerAt | None) -> bool:
+    """Tell a keeper to have its run ended; whether it was there."""
+    return keeper is not None and _signal(keeper, signal.SIGTERM)
+
+
+class Guard:
+    """A process that continues a stopped worker when the keeper has ended, however that ended: also by SIGKILL."""
+
+    def __init__(self) -> None:
+        ours, theirs = os.pipe2(os.O_CLOEXEC)[::-1]
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                _wait_for_the_end(theirs)
+            finally:
+                os._exit(0)
+        os.close(theirs)
+        self._pipe = ours
+
+    def stopped(self, worker: WorkerAt) -> None:
+        """It is about to be stopped."""
+        with suppress(OSError):
+            os.write(self._pipe, f"{worker.pid} {worker.start}\n".encode())
+
+    def close(self) -> None:
+        """Have it end, as the keeper does."""
+        os.close(self._pipe)
+        with suppress(OSError):
+            os.waitpid(self._pid, 0)
+
+
+def _wait_for_the_end(pipe: int) -> None:
+    """In the guard's process: nothing of the keeper's is held, so that its lock goes with it."""
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.closerange(0, pipe)
+    os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX") if os.sysconf("SC_OPEN_MAX") < 1 << 16 else 1 << 16)
+    told = b""
+    while more := os.read(pipe, 4096):
+        told = (told + more)[-4096:]
+    for line in set(told.splitlines()):
+        words = line.split()
+        if len(words) == 2 and all(word.isdigit() for word in words):
+            _signal(WorkerAt(int(words[0]), int(words[1])), signal.SIGCONT)
+
+
+class WorkerHeld:
+    """What a keeper does with the worker, and what it has taken while attempts were measured.
+
+    worker_s     seconds of processor that it took in blocks that were measured; None where that is never known
+    measured_s   seconds of these blocks, by the clock that its caller gives: those in which it is known
+    """
+
+    def __init__(self, *, stop: bool, guard: Guard | None) -> None:
+        self.stop, self._guard = stop and guard is not None, guard
+        self.measured_s = 0.0
+        self.worker_s: float | None = None
+        self.held: WorkerAt | None = None
+        self._since: float | None = None
+        self._before: float | None = None
+        self._stopped = False
+        self.ever_stopped = False
+
+    def attempt(self, worker: WorkerAt | None, now: float) -> None:
+        """An attempt is about to begin: of a block, the first one counts."""
+        if self._since is not None:
+            return
+        if self._stopped and worker != self.held:
+            self.go_on()
+        self.held, self._since = worker, now
+        if worker is None:
+            return
+        if self.stop and not self._stopped and self._guard is not None:
+            self._guard.stopped(worker)
+            self._stopped = _signal(worker, signal.SIGSTOP)
+            self.ever_stopped = self.ever_stopped or self._stopped
+        self._before = spent(worker)
+
+    def over(self, now: float) -> None:
+        """What was measured is over: add up. The worker stays as it is."""
+        if self._since is None:
+            return
+        after = None if self.held is None else spent(self.held)
+        if after is not None and self._before is not None:
+            self.measured_s += now - self._since
+            self.worker_s = (self.worker_s or 0.0) + max(0.0, after - self._before)
+        self._since = self._before = None
+
+    def go_on(self) -> None:
+        """Continue it, where it was stopped."""
+        if self._stopped and self.held is not None:
+            _signal(self.held, signal.SIGCONT)
+        self._stopped = False

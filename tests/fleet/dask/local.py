@@ -1,0 +1,107 @@
+"""A fleet over Dask on this machine: two hosts that are addresses of the loopback, and their workers."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hugewise import reading
+from hugewise.errors import HostLostError
+from hugewise.fleet import inventory
+from hugewise.fleet.dask.engine import DaskEngine
+from hugewise.fleet.installation import THIS
+from hugewise.fleet.inventory import HostEntry
+from hugewise.fleet.kept import WorkerAt
+from hugewise.fleet.orders import Assignment
+
+__all__ = ["ADDRESSES", "FLEET", "NOWHERE", "Local", "until"]
+
+FLEET = "f-1"
+ADDRESSES = {"alpha": "127.0.0.11", "beta": "127.0.0.12"}
+COORDINATOR = "127.0.0.10"
+NOWHERE = Assignment(FLEET, 1)
+
+HOSTS = """
+[fleet]
+engine = "dask"
+address = "{coordinator}"
+
+[[host]]
+name = "alpha"
+ssh = "alpha"
+address = "127.0.0.11"
+spool = "{folder}/alpha"
+
+[[host]]
+name = "beta"
+ssh = "beta"
+address = "127.0.0.12"
+spool = "{folder}/beta"
+"""
+
+
+class Local:
+    """The fleet, and what its coordinator was told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.told: list[str] = []
+        self.starts: list[str] = []
+        self.unreachable: set[str] = set()
+        self.given: dict[str, bytes] = {}
+        self.inventory = inventory.parse(HOSTS.format(coordinator=COORDINATOR, folder=folder), "hosts.toml")
+
+    @contextmanager
+    def up(self) -> Iterator[DaskEngine]:
+        with DaskEngine(self.inventory, FLEET, self.start, self.told.append) as engine:
+            yield engine
+
+    def start(self, host: HostEntry, told: bytes) -> None:
+        """As over ssh, without ssh."""
+        if host.name in self.unreachable:
+            raise HostLostError(f"{host.name}: ssh: No route to host", hint="try: ssh it")
+        self.starts.append(host.name)
+        self.given[host.name] = told
+        self.started(told)
+
+    @staticmethod
+    def started(told: bytes) -> None:
+        done = subprocess.run([*THIS, "fleet", "work"], input=told, capture_output=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout.strip(), done.stderr) == (0, b"registered", b"")
+
+    def worker(self, host: str) -> int:
+        return self.known(host).pid
+
+    def known(self, host: str) -> WorkerAt:
+        return reading.stored(self.folder / host / f".worker-{FLEET}-{host}.json", WorkerAt)
+
+
+def until(holds: Callable[[], bool], timeout: float = 30.0) -> None:
+    """Wait for it. Raises AssertionError when it does not come."""
+    end = time.monotonic() + timeout
+    while not holds():
+        assert time.monotonic() < end, f"not within {timeout:g} s"
+        time.sleep(0.05)
+
+
+def listening(pid: int) -> set[str]:
+    """The local addresses at which a process listens for TCP, as `ADDRESS:PORT`."""
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        target = str(link.readlink())
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and words[9] in inodes:
+                address, _, port = words[1].partition(":")
+                known = (
+                    ".".join(str(int(address[at : at + 2], 16)) for at in (6, 4, 2, 0)) if table == "tcp" else address
+                )
+                found.add(f"{known}:{int(port, 16)}")
+    return found

@@ -1,0 +1,86 @@
+"""A hugewise that a keeper starts in the place of the real one: it says what a run says, and ends as it is told.
+
+What it does stands in `fake.json` beside the results: for each call of run or resume, how it ends, and after how many
+blocks. It is a run as far as a keeper looks: a log, whose last record is there when it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from tests.fleet.hosts import RECORDED
+
+THIS = (sys.executable, "-m", "tests.fleet.fake")
+
+
+def main() -> None:
+    verb, *words = sys.argv[1:]
+    if verb == "fleet":  # as `begin_keeping` has it
+        from hugewise.fleet.keeper import Keeper
+        from hugewise.fleet.kept import Spooled
+
+        os.set_inheritable(int(words[2]), False)
+        Keeper(Spooled(Path(words[1])), THIS, (0.05,)).keep()
+        return
+    if verb == "restore":
+        print("nothing to restore")
+        return
+    if verb == "run":
+        results = Path(words[words.index("--results") + 1])
+        run = results / "old" / "20261122T125547Z-548a"
+        run.mkdir(parents=True)
+        lines = (RECORDED / "run.jsonl").read_bytes().splitlines(keepends=True)
+        (run / "run.jsonl").write_bytes(b"".join(lines[:-1]))
+    else:
+        run = Path(words[0])
+        results = run.parents[1]
+    told = results.parent / "calls.txt"
+    with told.open("a") as file:
+        file.write(f"{verb} {' '.join(words)}\n")
+    plan = json.loads((results.parents[1] / "fake.json").read_text())
+    acts = plan[min(len(told.read_text().splitlines()), len(plan)) - 1]
+    keeper = socket.socket(fileno=int(words[-1].partition("=")[2]))
+    conducted(acts, keeper, run)
+
+
+def conducted(acts: dict[str, object], keeper: socket.socket, run: Path) -> None:
+    def tell(**what: object) -> None:
+        keeper.sendall(json.dumps(what).encode() + b"\n")
+        keeper.recv(1)
+
+    try:
+        tell(event="started", run=run.name, closed=0, blocks=4)
+        for number in range(int(str(acts.get("blocks", 0)))):
+            tell(event="attempt")
+            time.sleep(float(str(acts.get("seconds", 0))))
+            tell(event="block", closed=number + 1, blocks=4, left_s=1.0)
+        if acts["end"] == "wait":
+            tell(event="attempt")
+            signal.pause()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    if acts["end"] == "done":
+        shutil.copytree(RECORDED, run, dirs_exist_ok=True)
+        print("Finished")
+        return
+    print(f"hugewise: {acts['end']}", file=sys.stderr, flush=True)
+    if acts["end"] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.exit(int(str(acts["status"])))
+
+
+def terminated(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, terminated)
+    main()

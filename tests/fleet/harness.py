@@ -1,0 +1,336 @@
+"""Hosts of a fleet on one machine: network, mount and UTS namespaces on a bridge, each with an account and sshd.
+
+    desk            where the coordinator is; the bridge is in there too
+    alpha, ...      hosts: a network of their own, and with it the lock that accounts have among themselves (its name is
+                    an abstract one of a network namespace); /var/lib/hugewise of their own, and so no journal of root's;
+                    an id of a machine, a name, an account with a home, an sshd, and an installation
+
+All is set up by this code: nothing is asked of an environment or a study. What they share is the kernel, with its page
+settings: whole tests alone may run here, and they compare them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import hugewise
+from hugewise import beneath
+from tests.requirements import need_own_namespaces, need_program, need_root
+
+__all__ = ["DESK", "HOSTS", "Machine", "Rack"]
+
+DESK, HOSTS = "desk", ("alpha", "beta", "gamma")
+_NETWORK = "10.77.0"
+_UID = 64100
+_SOURCES = Path(hugewise.__file__).parent.parent
+_TESTS = Path(__file__).parents[2]
+
+_INSTALLED = """#!{python}
+import sys
+sys.path[:0] = {paths!r}
+from hugewise.cli.main import main
+sys.exit(main())
+"""
+
+_SSHD = """
+Port 22
+ListenAddress {address}
+HostKey {folder}/key
+AuthorizedKeysFile {keys}
+PidFile none
+UsePAM no
+StrictModes no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+SetEnv PYTHONPATH={path} PYTHONDONTWRITEBYTECODE=1
+Subsystem sftp internal-sftp
+"""
+
+_SSH = """
+Host {name}
+  HostName {address}
+  User {account}
+  IdentityFile {key}
+  IdentitiesOnly yes
+  UserKnownHostsFile {known}
+  StrictHostKeyChecking yes
+"""
+
+
+class Machine:
+    """A set of namespaces, held by a process that sleeps. `folder` is the account's home, in it `spool` and `install`."""
+
+    def __init__(self, name: str, number: int, folder: Path) -> None:
+        self.name, self.number, self.folder = name, number, folder
+        self.address = f"{_NETWORK}.{1 if name == DESK else 10 + number}"
+        self.account, self.uid = f"hw-{name}", _UID + number
+        self.spool, self.install = folder / "spool", folder / "install"
+        self.holder = subprocess.Popen(
+            ["unshare", "--net", "--mount", "--uts", "--propagation", "private", "--", "sleep", "infinity"],
+            stdin=subprocess.DEVNULL,
+        )
+
+    def within(self, *words: str, account: bool = True) -> list[str]:
+        """The command that does it in there: as its account, or as root."""
+        entered = ["nsenter", f"--target={self.holder.pid}", "--net", "--mount", "--uts", "--wd=/", "--"]
+        if account:
+            entered += ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", "--"]
+        return [*entered, *words]
+
+    def do(self, *words: str, account: bool = False, timeout: float = 60.0) -> str:
+        """What it says. Raises CalledProcessError."""
+        done = subprocess.run(
+            self.within(*words, account=account), capture_output=True, text=True, timeout=timeout, check=False
+        )
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return done.stdout
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """What its account has: nothing of who runs the tests."""
+        known = {"HOME": str(self.folder), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "USER": self.account}
+        return {**known, "PYTHONPATH": str(_SOURCES), "PYTHONDONTWRITEBYTECODE": "1", **more}
+
+    def start(self, *words: str, **more: str) -> subprocess.Popen[str]:
+        """A program of its account, in a session of its own; what it says on both is one text."""
+        return subprocess.Popen(
+            self.within(*words),
+            env=self.environment(**more),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def path(self, path: Path | str) -> Path:
+        """A path of its mount namespace, from here."""
+        return Path(f"/proc/{self.holder.pid}/root") / str(path).lstrip("/")
+
+    def pids(self, *words: str) -> list[int]:
+        """Processes of its account whose command has all these words in it."""
+        found = []
+        for status in Path("/proc").glob("[0-9]*/status"):
+            with suppress(OSError):
+                command = status.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if status.stat().st_uid == self.uid and all(word in command for word in words):
+                    found.append(int(status.parent.name))
+        return sorted(found)
+
+    def end(self) -> None:
+        """End all of its account, and let the namespaces go."""
+        for pid in self.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        self.holder.kill()
+        self.holder.wait()
+
+
+class Rack:
+    """A desk and hosts, wired. `small`: bytes of the spools that are small file systems of their own, by host."""
+
+    def __init__(self, hosts: Sequence[str] = HOSTS) -> None:
+        self.names = tuple(hosts)
+        self._stack = ExitStack()
+        self.machines: dict[str, Machine] = {}
+
+    def __enter__(self) -> Rack:
+        need_root()
+        need_own_namespaces()
+        for program, package in (("ip", "iproute2"), ("sshd", "openssh-server"), ("nsenter", "util-linux")):
+            need_program(program, package)
+        with self._stack as stack:
+            self.folder = Path(tempfile.mkdtemp(prefix="hw-fleet-", dir="/var/tmp"))
+            self.folder.chmod(0o755)
+            stack.callback(beneath.discard, self.folder)
+            for number, name in enumerate((DESK, *self.names)):
+                (self.folder / name).mkdir()
+                self.machines[name] = machine = Machine(name, number, self.folder / name)
+                stack.callback(machine.end)
+            _entered(self.machines.values())
+            self._keys()
+            for machine in self.machines.values():
+                self._furnish(machine)
+            self._wire()
+            for name in self.names:
+                stack.enter_context(self._sshd(self.machines[name]))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def desk(self) -> Machine:
+        return self.machines[DESK]
+
+    def __getitem__(self, name: str) -> Machine:
+        return self.machines[name]
+
+    # -- made once
+
+    def _keys(self) -> None:
+        for name in (DESK, *self.names):
+            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(self.folder / name / "key")]
+            subprocess.run(command, check=True)
+
+    def _furnish(self, machine: Machine) -> None:
+        """Its files, and what stands over those of this machine in its mount namespace."""
+        home, top = machine.folder, self.folder
+        accounts = "".join(
+            f"{each.account}:*:{each.uid}:{each.uid}::{each.folder}:/bin/sh\n" for each in self.machines.values()
+        )
+        files = {
+            "passwd": Path("/etc/passwd").read_text() + accounts,
+            "machine-id": f"{secrets.token_hex(16)}\n",
+        }
+        for name, text in files.items():
+            (home / name).write_text(text)
+            machine.do("mount", "--bind", str(home / name), f"/etc/{name}")
+        if Path("/var/lib/hugewise").is_dir():
+            machine.do("mount", "-t", "tmpfs", "-o", "mode=755", "none", "/var/lib/hugewise")
+        machine.do("hostname", machine.name)
+        _reachable(machine, [sys.base_prefix, sys.prefix, str(_SOURCES), str(_TESTS), os.path.realpath(sys.executable)])
+        (machine.install / "bin").mkdir(parents=True)
+        script = machine.install / "bin" / "hugewise"
+        script.write_text(_INSTALLED.format(python=sys.executable, paths=[str(home / "site"), str(_SOURCES)]))
+        script.chmod(0o755)
+        (home / "site").mkdir()
+        machine.spool.mkdir(mode=0o700)
+        if machine.name == DESK:
+            self._ssh(machine)
+        for path in (home, machine.spool, *(home / ".ssh").rglob("*"), home / ".ssh", home / "key"):
+            if path.exists():
+                os.chown(path, machine.uid, machine.uid)
+
+    def _ssh(self, desk: Machine) -> None:
+        """What the desk's account knows of hosts: its configuration of ssh, which the fleet uses as it is."""
+        folder = desk.folder / ".ssh"
+        folder.mkdir(mode=0o700)
+        known = folder / "known_hosts"
+        hosts = [self.machines[name] for name in self.names]
+        keys = {each.name: (each.folder / "key.pub").read_text().split()[:2] for each in hosts}
+        known.write_text("".join(f"{each.address} {' '.join(keys[each.name])}\n" for each in hosts))
+        (folder / "config").write_text(
+            "".join(
+                _SSH.format(
+                    name=each.name,
+                    address=each.address,
+                    account=each.account,
+                    key=desk.folder / "key",
+                    known=known,
+                )
+                for each in hosts
+            )
+        )
+
+    def _wire(self) -> None:
+        desk = self.desk
+        desk.do("ip", "link", "add", "br0", "type", "bridge")
+        desk.do("ip", "address", "add", f"{desk.address}/24", "dev", "br0")
+        for link in ("br0", "lo"):
+            desk.do("ip", "link", "set", link, "up")
+        for name in self.names:
+            host = self.machines[name]
+            far = ("peer", "name", "eth0", "netns", str(host.holder.pid))
+            desk.do("ip", "link", "add", name, "type", "veth", *far)
+            desk.do("ip", "link", "set", name, "master", "br0", "up")
+            host.do("ip", "address", "add", f"{host.address}/24", "dev", "eth0")
+            for link in ("eth0", "lo"):
+                host.do("ip", "link", "set", link, "up")
+
+    @contextmanager
+    def _sshd(self, host: Machine) -> Iterator[None]:
+        settings = host.folder / "sshd_config"
+        # The path of the sources reaches what a run starts again: hugewise calls its own Python.
+        path = f"{host.folder}/site:{_SOURCES}"
+        settings.write_text(
+            _SSHD.format(address=host.address, folder=host.folder, keys=self.desk.folder / "key.pub", path=path)
+        )
+        os.chown(host.folder / "key", 0, 0)
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        program = shutil.which("sshd")
+        assert program is not None
+        running = subprocess.Popen(
+            host.within(program, "-D", "-e", "-f", str(settings), account=False),
+            stdin=subprocess.DEVNULL,
+            stderr=(host.folder / "sshd.log").open("w"),
+        )
+        try:
+            yield
+        finally:
+            running.terminate()
+            running.wait()
+
+    # -- what a test does to it
+
+    def cut(self, host: str) -> None:
+        """Pull the plug of a host."""
+        self.desk.do("ip", "link", "set", host, "down")
+
+    def mend(self, host: str) -> None:
+        """Put it back."""
+        self.desk.do("ip", "link", "set", host, "up")
+
+    def skew(self, host: str, seconds: float) -> None:
+        """Have every Python of that host begin with a wall's clock that is so many seconds off: that of `model.clock`,
+        and `time.time`. The machine's clock stays.
+        """
+        site = self[host].folder / "site" / "sitecustomize.py"
+        site.write_text(
+            f"import time\n_true = time.time\ntime.time = lambda: _true() + {seconds!r}\n" if seconds else ""
+        )
+
+    def small_spool(self, host: str, size: int) -> None:
+        """A spool that is a file system of so many bytes."""
+        machine = self[host]
+        owner = f"uid={machine.uid},gid={machine.uid},mode=700"
+        machine.do("mount", "-t", "tmpfs", "-o", f"size={size},{owner}", "none", str(machine.spool))
+
+    def inventory(self, fleet: str = "", hosts: Sequence[str] | None = None) -> Path:
+        """An inventory of the hosts; `fleet` are more lines of its first table."""
+        text = f'[fleet]\nengine = "dask"\naddress = "{self.desk.address}"\n{fleet}\n'
+        for name in hosts or self.names:
+            host = self[name]
+            text += f'[[host]]\nname = "{name}"\nssh = "{name}"\naddress = "{host.address}"\n'
+            text += f'installation = "{host.install}"\nspool = "{host.spool}"\n\n'
+        path = self.desk.folder / f"hosts-{secrets.token_hex(3)}.toml"
+        path.write_text(text)
+        return path
+
+
+def _entered(machines: object) -> None:
+    """Wait until each holder is in namespaces of its own."""
+    here = {kind: os.readlink(f"/proc/self/ns/{kind}") for kind in ("net", "mnt", "uts")}
+    assert isinstance(machines, type({}.values()))
+    for machine in machines:
+        end = time.monotonic() + 10
+        while any(os.readlink(f"/proc/{machine.holder.pid}/ns/{kind}") == known for kind, known in here.items()):
+            assert time.monotonic() < end, "unshare makes no namespaces"
+            time.sleep(0.01)
+
+
+def _reachable(machine: Machine, paths: Sequence[str]) -> None:
+    """Have the account reach these paths in its mount namespace, also where they lie below a folder of root's alone."""
+    closed: dict[Path, list[Path]] = {}
+    for path in map(Path, paths):
+        above = next((each for each in reversed(path.parents) if not each.stat().st_mode & 0o001), None)
+        if above is not None:
+            closed.setdefault(above, []).append(path if path.is_dir() else path.parent)
+    for above, below in closed.items():
+        held = machine.folder / "held"
+        held.mkdir(exist_ok=True)
+        machine.do("mount", "--rbind", str(above), str(held))
+        machine.do("mount", "-t", "tmpfs", "-o", "mode=755", "none", str(above))
+        for path in dict.fromkeys(below):
+            machine.do("mkdir", "-p", str(path))
+            machine.do("mount", "--bind", str(held / path.relative_to(above)), str(path))
+        machine.do("umount", "--lazy", str(held))

@@ -1,0 +1,192 @@
+"""Hosts of a fleet in this process: each obeys over a real spool, and plays a recorded run instead of measuring."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hugewise.errors import HostLostError
+from hugewise.fleet import keeper, orders, spool
+from hugewise.fleet.coordinator import Coordinator, rules_of
+from hugewise.fleet.decision import Act
+from hugewise.fleet.folder import FleetFolder
+from hugewise.fleet.installation import installed
+from hugewise.fleet.inventory import Inventory, parse
+from hugewise.fleet.kept import KeptState, Spooled
+from hugewise.fleet.orders import FleetQuestion, HostAnswer, HostOrder
+from hugewise.fleet.place import HostPlace
+from hugewise.fleet.records import FleetOpened, HostGreeted, Stood
+from hugewise.fleet.strata import Stratum
+from hugewise.store.folder import RunFolder
+
+__all__ = ["RECORDED", "STRATUM", "Fleet", "Inline", "Killed", "PlayedHost", "PlayedHosts"]
+
+RECORDED = Path(__file__).parents[1] / "golden/runs/ended"
+STRATUM = Stratum("cpu", "0x1", "6.1", "glibc 2.36", "base 4096", "none", "fresh")
+
+
+class Killed(BaseException):
+    """A coordinator that is killed: nothing of it goes on."""
+
+
+@dataclass
+class PlayedHost:
+    """looks     how often it is looked at before its run has ended
+    lost      whether it gives no answer; with `swallows` it obeys all the same
+    fails     how its run ends instead
+    """
+
+    name: str
+    spool: Path
+    looks: int = 2
+    lost: bool = False
+    swallows: bool = False
+    fails: str | None = None
+    obeyed: list[HostOrder] = field(default_factory=list)
+    starts: int = 0
+    recorded: Path = RECORDED
+
+    def start(self, folder: Path, lock: int) -> None:
+        """In the place of a keeper: the run is under way. Nobody holds its lock, so that each look comes here."""
+        del lock
+        spooled = Spooled(folder)
+        if spooled.run() is not None:
+            return
+        self.starts += 1
+        run = RunFolder(self.recorded).opened().run
+        shutil.copytree(self.recorded, spooled.results / "recorded" / run)
+        assert spooled.keep(KeptState(state="running", blocks=self.looks))
+
+    def played(self, order: HostOrder) -> None:
+        """One look further: it has ended after so many."""
+        if not isinstance(order, orders.LookOrder):
+            return
+        spooled = Spooled(self.spool / order.assignment.fleet / str(order.assignment.number))
+        begun, kept = spooled.ordered(), spooled.kept()
+        if begun is None or kept.state != "running":
+            return
+        if spooled.to_end():
+            keeper.conclude(spooled, begun, KeptState(state="interrupted", reason=orders.ENDED))
+        elif kept.closed + 1 >= self.looks:
+            state = "ended" if self.fails is None else "failed"
+            keeper.conclude(spooled, begun, KeptState(state=state, closed=self.looks, reason=self.fails))  # type: ignore[arg-type]
+        else:
+            spooled.keep(KeptState(state="running", closed=kept.closed + 1, blocks=self.looks))
+
+    def answer(self, order: HostOrder) -> HostAnswer:
+        if self.lost and not self.swallows:
+            raise HostLostError(f"{self.name}: No route to host")
+        self.obeyed.append(order)
+        self.played(order)
+        said = spool.answered(orders.encode(order), HostPlace(self.spool, None, self.start))
+        if self.lost:
+            raise HostLostError(f"{self.name}: the answer was lost")
+        return orders.decode_answer(said)
+
+
+class PlayedHosts:
+    """The engine to them."""
+
+    def __init__(self, hosts: list[PlayedHost]) -> None:
+        self.hosts = {host.name: host for host in hosts}
+        self.lock = threading.Lock()
+        self.before: Callable[[str, HostOrder], None] = lambda host, order: None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def present(self) -> frozenset[str]:
+        return frozenset(self.hosts)
+
+    def call(self, host: str, order: HostOrder, timeout: float = 60.0) -> HostAnswer:
+        with self.lock:
+            self.before(host, order)
+            return self.hosts[host].answer(order)
+
+
+class Inline:
+    """Calls that are made at once, in this thread: what is killed leaves nothing that goes on."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Act, object]] = []
+
+    full = False
+
+    def start(self, key: Act, function: Callable[[], object]) -> None:
+        try:
+            self.waiting.append((key, function()))
+        except Exception as error:
+            self.waiting.append((key, error))
+
+    def came(self, seconds: float) -> tuple[Act, object] | None:
+        if self.waiting:
+            return self.waiting.pop(0)
+        threading.Event().wait(min(seconds, 0.02))
+        return None
+
+
+@dataclass
+class Fleet:
+    """A fleet of played hosts, begun; `coordinator` takes it up."""
+
+    tmp: Path
+    names: list[str]
+    measuring: list[str] | None = None
+    table: str = ""
+    said: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        spools = self.tmp / "spools"
+        spools.mkdir()
+        self.hosts = [PlayedHost(name, spools / name) for name in self.names]
+        self.engine = PlayedHosts(self.hosts)
+        text = f"[fleet]\ncheck = 0\nlook = 0.05\n{self.table}\n"
+        text += "".join(f'[[host]]\nname = "{name}"\nssh = "{name}"\n' for name in self.names)
+        self.inventory: Inventory = parse(text, "hosts.toml")
+        self.folder = FleetFolder.new(self.tmp / "results", "recorded")
+        study = (RECORDED / "study.toml").read_text(encoding="utf-8")
+        self.folder.make(study_toml=study, hosts_toml=text)
+        here = installed()
+        self.folder.append(
+            FleetOpened(
+                t=1.0,
+                fleet=self.folder.fleet,
+                study="recorded",
+                digest=RunFolder(RECORDED).opened().digest,
+                question=FleetQuestion(text=study),
+                hosts=tuple(self.names),
+                installed=here,
+            )
+        )
+        for name in self.names:
+            self.folder.append(
+                HostGreeted(t=1.0, host=name, stratum=STRATUM, machine=name, name=name, root=True, installed=here)
+            )
+        measuring = self.names if self.measuring is None else self.measuring
+        spare = tuple(name for name in self.names if name not in measuring)
+        self.folder.append(Stood(t=1.0, measuring=tuple(measuring), spare=spare))
+
+    def coordinator(self, on_step: Callable[[str], None] = lambda _: None, *, ending: bool = False) -> Coordinator:
+        found = Coordinator(
+            self.folder, self.engine, self.inventory, rules_of(self.inventory, ending=ending), self.said.append, on_step
+        )
+        found._calls = Inline()  # type: ignore[assignment]
+        return found
+
+    def host(self, name: str) -> PlayedHost:
+        return self.engine.hosts[name]
+
+    def left(self) -> list[str]:
+        """Assignments that lie on hosts."""
+        found = (host.spool / self.folder.fleet for host in self.hosts)
+        return sorted(path.name for each in found if each.is_dir() for path in each.iterdir() if path.is_dir())

@@ -1,0 +1,304 @@
+"""A coordinator with hosts that obey for real and play a recorded run: killed anywhere, with hosts that come and go."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hugewise.analysis.analysis import analyze
+from hugewise.errors import HostLostError, LockedError, StorageError
+from hugewise.fleet import orders, status
+from hugewise.fleet.folder import FleetFolder
+from hugewise.fleet.orders import BeginOrder, EndOrder, ForgetOrder, HostOrder, ReadOrder
+from hugewise.fleet.records import Assigned, FleetClosed, HostGone, HostReturned, RunShipped
+from hugewise.fleet.state import FleetState
+from tests.fleet.hosts import RECORDED, Fleet, Killed
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def brought(fleet: Fleet, state: FleetState) -> list[str]:
+    """The hosts whose runs count: whole, as they were recorded, and each once."""
+    found = []
+    for work in state.counted():
+        assert work.shipped is not None
+        folder = fleet.folder.path / work.shipped.folder
+        assert files(folder) == files(RECORDED)
+        assert analyze(folder).state == "finished"
+        found.append(work.assigned.host)
+    shipped = Counter(record.number for record in fleet.folder.records() if isinstance(record, RunShipped))
+    assert set(shipped.values()) <= {1}
+    assert len(found) == len(set(found))
+    return sorted(found)
+
+
+def test_each_host_runs_once_and_keeps_nothing(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "b", "c"])
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["a", "b", "c"]
+    assert [host.starts for host in fleet.hosts] == [1, 1, 1]
+    assert fleet.left() == []
+    assert state.closed is not None and state.closed.reason == "3 of 3 hosts have measured"
+    again = fleet.coordinator().conduct()  # there is nothing left to do
+    assert [host.starts for host in fleet.hosts] == [1, 1, 1]
+    assert brought(fleet, again) == ["a", "b", "c"]
+    told = "\n".join(status.lines(fleet.folder.path))
+    assert "over; 3 of 3 hosts have measured" in told
+    assert "a: study brought: hosts/a/" in told
+
+
+def steps(tmp_path: Path) -> list[str]:
+    """What an untouched coordinator does, in its order."""
+    (tmp_path / "untouched").mkdir()
+    found: list[str] = []
+    fleet = Fleet(tmp_path / "untouched", ["a", "b"])
+    fleet.coordinator(found.append).conduct()
+    return found
+
+
+def test_killed_before_any_step_nothing_is_lost_or_twice(tmp_path: Path) -> None:
+    """Before each record, each order, and each step of bringing a run; a second coordinator goes on from the log."""
+    made = steps(tmp_path)
+    assert {"Assigned", "RunSettled", "RunShipped", "RunForgotten", "FleetClosed"} <= set(made)
+    assert {"call begin", "call look", "call ship", "call forget", "ship begun", "ship part", "ship renamed"} <= set(
+        made
+    )
+    for at in range(len(made)):
+        below = tmp_path / str(at)
+        below.mkdir()
+        fleet = Fleet(below, ["a", "b"])
+        left = at
+
+        def kill(step: str) -> None:
+            nonlocal left
+            if left == 0:
+                left = -1
+                raise Killed(step)
+            left -= 1
+
+        with pytest.raises(Killed):
+            fleet.coordinator(kill).conduct()
+        state = fleet.coordinator().conduct()
+        assert brought(fleet, state) == ["a", "b"], f"killed before step {at}, {made[at]}"
+        assert [host.starts for host in fleet.hosts] == [1, 1]
+        assert fleet.left() == []
+        assert not [*fleet.folder.path.rglob(".*.part")]
+
+
+def broken_off(
+    answer: Callable[[HostOrder], orders.HostAnswer], kind: type
+) -> Callable[[HostOrder], orders.HostAnswer]:
+    def killed(order: HostOrder) -> orders.HostAnswer:
+        found = answer(order)
+        if isinstance(order, kind):
+            raise Killed(type(order).__name__)
+        return found
+
+    return killed
+
+
+def test_killed_after_an_order_was_obeyed_it_is_not_done_twice(tmp_path: Path) -> None:
+    """The answer never came: whether it was done is not known to who comes next."""
+    for kind in (BeginOrder, ReadOrder, ForgetOrder):
+        below = tmp_path / kind.__name__
+        below.mkdir()
+        fleet = Fleet(below, ["a"])
+        host = fleet.host("a")
+        answer = host.answer
+
+        host.answer = broken_off(answer, kind)  # type: ignore[method-assign]
+        with pytest.raises(Killed):
+            fleet.coordinator().conduct()
+        host.answer = answer  # type: ignore[method-assign]
+        state = fleet.coordinator().conduct()
+        assert (brought(fleet, state), host.starts, fleet.left()) == (["a"], 1, [])
+
+
+def test_a_line_that_was_torn_is_cut_off(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a"])
+    with (fleet.folder.path / "log.jsonl").open("ab") as log:
+        log.write(b'{"record":"assigned","t":1.0,"number":1,"ho')
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["a"]
+    assert [work.number for work in state.works.values()] == [1]
+
+
+def test_a_host_that_is_gone_for_a_while_is_waited_for(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "b"], table='patience = "30s"')
+    looks = 0
+
+    def cut(host: str, order: HostOrder) -> None:
+        nonlocal looks
+        if host == "a" and isinstance(order, orders.LookOrder):
+            looks += 1
+            if looks in (1, 2):
+                raise HostLostError("a: No route to host")
+
+    fleet.engine.before = cut
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["a", "b"]
+    found = [type(record) for record in fleet.folder.records()]
+    assert found.count(HostGone) == 1 and found.count(HostReturned) == 1
+    assert "a is out of reach: a: No route to host" in fleet.said
+    assert "a is back" in fleet.said
+
+
+def test_a_lost_host_is_replaced_and_what_it_brings_later_is_late(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "b", "spare"], ["a", "b"], 'patience = "1s"\nwait = "1s"')
+    host = fleet.host("a")
+
+    def lose(name: str, order: HostOrder) -> None:
+        if name == "a" and isinstance(order, orders.LookOrder):
+            host.lost = True
+
+    fleet.engine.before = lose
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["b", "spare"]
+    replacing = [record for record in fleet.folder.records() if isinstance(record, Assigned) and record.replaces]
+    assert [(record.host, record.place, record.replaces) for record in replacing] == [("spare", "a", 1)]
+    # It comes back with its old assignment, which it has ended by now.
+    fleet.engine.before = lambda name, order: None
+    host.lost, host.looks = False, 1
+    again = fleet.coordinator().conduct()
+    assert brought(fleet, again) == ["b", "spare"]
+    late = again.works[1].shipped
+    assert late is not None and late.late and late.folder.startswith("late/a/")
+    assert any(isinstance(order, EndOrder) for order in host.obeyed)
+    assert fleet.left() == []
+    assert "late: another host took its place" in "\n".join(status.lines(fleet.folder.path))
+
+
+def test_without_another_of_its_stratum_the_fleet_ends_without_it_and_takes_it_when_it_returns(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "b"], table='patience = "1s"\nwait = "1s"')
+    fleet.host("a").lost = fleet.host("a").swallows = True  # it obeys, and no answer comes back
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["b"]
+    assert state.closed is not None and state.closed.reason == "1 of 2 hosts have measured"
+    given_up = state.works[1].given_up
+    assert given_up is not None and "out of reach" in given_up.reason
+    fleet.host("a").lost = False
+    again = fleet.coordinator().conduct()
+    assert brought(fleet, again) == ["a", "b"]
+    assert fleet.host("a").starts == 1
+
+
+def test_a_run_that_failed_quarantines_its_host_and_is_kept_as_evidence(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "spare"], ["a"])
+    fleet.host("a").fails = "exit status 1: no space left on device"
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["spare"]
+    assert "no space left on device" in (state.hosts["a"].quarantined or "")
+    first = state.works[1]
+    assert first.shipped is not None and first.shipped.folder.startswith("late/a/")
+    told = "\n".join(status.lines(fleet.folder.path))
+    assert "a: quarantined (the study has failed there: exit status 1: no space left on device)" in told
+
+
+def test_it_is_replaced_only_where_that_is_wanted(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "spare"], ["a"], "replace = false")
+    fleet.host("a").fails = "exit status 1"
+    state = fleet.coordinator().conduct()
+    assert fleet.host("spare").starts == 0
+    assert [work.assigned.host for work in state.counted()] == ["a"]  # what it has measured is what it is
+    assert state.closed is not None and state.closed.reason == "0 of 1 hosts have measured"
+
+
+def test_ending_ends_what_runs_and_brings_it(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a"])
+    fleet.host("a").looks = 10**6
+
+    def interrupt(step: str) -> None:
+        if step == "call look":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fleet.coordinator(interrupt).conduct()
+    state = fleet.coordinator(ending=True).conduct()
+    work = state.works[1]
+    assert work.settled is not None and (work.settled.state, work.settled.reason) == ("interrupted", orders.ENDED)
+    assert work.shipped is not None and fleet.left() == []
+    assert state.hosts["a"].quarantined is None
+
+
+def test_bytes_that_were_changed_on_the_way_are_not_taken(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a"])
+    host, changed = fleet.host("a"), 0
+    answer = host.answer
+
+    def flipped(order: HostOrder) -> orders.HostAnswer:
+        nonlocal changed
+        found = answer(order)
+        if isinstance(found, orders.Bytes) and not changed:
+            changed = 1
+            return orders.Bytes(data=bytes([found.data[0] ^ 1]) + found.data[1:])
+        return found
+
+    host.answer = flipped  # type: ignore[method-assign]
+    state = fleet.coordinator().conduct()
+    assert changed and brought(fleet, state) == ["a"]
+    assert any("has not the hash that its manifest says" in line for line in fleet.said)
+
+
+def test_a_run_of_another_study_is_never_taken(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a"])
+    fleet.host("a").recorded = RECORDED.parent / "deployed"
+    state = fleet.coordinator().conduct()
+    assert state.counted() == []
+    assert "not a run of the study that was asked" in (
+        state.works[1].given_up.reason if state.works[1].given_up else ""
+    )
+
+
+def test_a_spool_that_was_emptied_is_not_waited_for(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "spare"], ["a"])
+    emptied = False
+
+    def empty(name: str, order: HostOrder) -> None:
+        nonlocal emptied
+        if name == "a" and isinstance(order, orders.LookOrder) and not emptied:
+            emptied = True
+            (fleet.host("a").spool / fleet.folder.fleet).rename(tmp_path / "gone")
+
+    fleet.engine.before = empty
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["spare"]
+    assert "its spool was emptied" in (state.hosts["a"].quarantined or "")
+
+
+def test_one_coordinator_at_a_time(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a"])
+    other = FleetFolder(fleet.folder.path)
+    fleet.folder.hold()
+    with pytest.raises(LockedError):
+        other.hold()
+    fleet.folder.close()
+    other.hold()
+    other.close()
+
+
+def test_no_room_here_ends_the_coordinator_and_nothing_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet(tmp_path, ["a"])
+    with monkeypatch.context() as full:
+        full.setattr("hugewise.fleet.shipping._ROOM", 1 << 62)
+        with pytest.raises(StorageError, match="there is no room"):
+            fleet.coordinator().conduct()
+    assert fleet.left() == ["1"]
+    assert brought(fleet, fleet.coordinator().conduct()) == ["a"]
+
+
+def test_closed_is_the_last_word_until_something_comes(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a"])
+    fleet.coordinator().conduct()
+    assert isinstance(fleet.folder.records()[-1], FleetClosed)

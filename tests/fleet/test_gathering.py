@@ -1,0 +1,139 @@
+"""Before anything is begun: what does not fit is told, all of it, with its cure."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from hugewise.errors import HostLostError, UserError
+from hugewise.fleet import conduct, gathering, strata
+from hugewise.fleet.gathering import GatheredHost, HostProblem
+from hugewise.fleet.inventory import parse
+from hugewise.fleet.orders import Examined, FleetQuestion, Greeting, HelloOrder, HostAnswer, HostOrder, Installed
+from hugewise.study.load import parse as study_of
+
+HERE = Installed(
+    version="0.1.0", package="a" * 64, probe="b" * 64, probe_version="0.1.0", python="3.11", machine="x86_64"
+)
+CELLS = ("chase: thp against base",)
+GREETING = Greeting(
+    installed=HERE,
+    account="root",
+    root=True,
+    fingerprint={"name": "a", "machine": "m-a"},
+    examined=Examined(mechanism="system", cells=CELLS),
+    clock=1000.0,
+)
+QUESTION = FleetQuestion(text="x")
+HOSTS = parse("".join(f'[[host]]\nname = "{name}"\nssh = "{name}"\nroot = true\n' for name in "abc"), "hosts.toml")
+
+
+class Answering:
+    """An engine whose hosts answer what is set down."""
+
+    def __init__(self, **answers: Greeting | Exception) -> None:
+        self.answers = answers
+
+    def __enter__(self) -> Answering:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def present(self) -> frozenset[str]:
+        return frozenset(self.answers)
+
+    def call(self, host: str, order: HostOrder, timeout: float = 60.0) -> HostAnswer:
+        assert isinstance(order, HelloOrder)
+        found = self.answers[host]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def told(**answers: Greeting | Exception) -> list[HostProblem]:
+    found = gathering.greeted(Answering(**dict.fromkeys("abc", GREETING) | answers), ["a", "b", "c"], QUESTION)
+    return gathering.problems(found, HOSTS, HERE, question=True)
+
+
+def changed(**fields: object) -> Greeting:
+    return msgspec.structs.replace(GREETING, **fields)
+
+
+def examined(**fields: object) -> Greeting:
+    return changed(examined=msgspec.structs.replace(GREETING.examined, **fields))
+
+
+def test_what_fits_is_no_problem() -> None:
+    assert told() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "why", "cure"),
+    [
+        (HostLostError("b: ssh b: No route to host", hint="try: ssh b true"), "No route to host", "ssh b true"),
+        (changed(installed=msgspec.structs.replace(HERE, version="0.2.0")), "hugewise 0.2.0 is there", "provision"),
+        (changed(installed=msgspec.structs.replace(HERE, package="c" * 64)), "with other files than here", "provision"),
+        (changed(installed=msgspec.structs.replace(HERE, probe=None)), "has no probe", "provision"),
+        (
+            changed(installed=msgspec.structs.replace(HERE, probe="d" * 64)),
+            "another one than on the other hosts",
+            "wheel",
+        ),
+        (changed(root=False, account="me"), "is to run as root, and runs as me", "root = false"),
+        (examined(error="hugewise doctor failed: no probe"), "no probe", "hugewise doctor"),
+        (examined(cells=(), left_out=("pgbench, *: not there",), install="apt install x"), "pgbench", "apt install x"),
+        (examined(mechanism="process"), "as an ordinary user there, and as root on other hosts", "for none"),
+        (examined(cells=("chase: mthp-64k against base",)), "not there: chase: thp against base", "--only"),
+    ],
+)
+def test_what_keeps_a_host_from_taking_part(answer: Greeting | Exception, why: str, cure: str) -> None:
+    (found,) = told(b=answer)
+    assert found.host == "b"
+    assert why in found.why
+    assert cure in (found.cure or "")
+
+
+def test_all_of_it_is_told_at_once_and_nothing_is_begun() -> None:
+    problems = told(a=HostLostError("a: gone"), c=changed(root=False))
+    with pytest.raises(UserError) as raised:
+        gathering.must_fit(problems, 3)
+    assert raised.value.exit_code == 2
+    assert "2 of 3 hosts cannot take part; nothing was begun" in raised.value.message
+    assert "a: a: gone" in raised.value.message and "c: it is to run as root" in raised.value.message
+
+
+def test_a_host_that_is_not_connected_is_not_asked() -> None:
+    found = gathering.greeted(Answering(a=GREETING), ["a", "b"], None)
+    assert isinstance(found["a"], GatheredHost)
+    assert isinstance(found["b"], HostProblem) and "is not connected" in found["b"].why
+
+
+def gathered(host: str, **fields: object) -> GatheredHost:
+    greeting = changed(**fields)
+    return GatheredHost(host, greeting, strata.stratum(greeting.fingerprint, {}, greeting.memory_age))
+
+
+def test_clocks_and_one_machine_are_remarks() -> None:
+    found = gathering.remarks([gathered("a"), gathered("b", clock=4600.0)], 1000.0)
+    assert found == ["b: its clock is 3600 s ahead; nothing rests on it", "a and b are one machine"]
+
+
+def test_of_each_stratum_so_many_measure() -> None:
+    hosts = [gathered("a"), gathered("b"), gathered("c", memory_age="aged")]
+    assert gathering.placed(hosts, None, 0.0).measuring == ("a", "b", "c")
+    stood = gathering.placed(hosts, 1, 0.0)
+    assert (stood.measuring, stood.spare) == (("a", "c"), ("b",))
+
+
+def test_the_plan_says_strata_and_host_hours() -> None:
+    hosts = [gathered("a"), gathered("b"), gathered("c", memory_age="aged")]
+    study = study_of(
+        'format = 1\nname = "s"\npolicies = ["base", "thp"]\nbudget = { time = "2h" }\n[[workload]]\nname = "chase"\n',
+        "s",
+    )
+    lines = list(conduct.planned(hosts, gathering.placed(hosts, 1, 0.0), study, HOSTS))
+    assert lines[0] == "3 hosts in 2 strata"
+    assert "(1 more stand by)" in "\n".join(lines)
+    assert any(line.strip() == "memory: aged / not known" or "memory:" in line for line in lines)
+    assert lines[-1].startswith("2 hosts x 2h at most = 4 host-hours, after a check of 20 blocks on each host")

@@ -1,0 +1,288 @@
+"""A keeper with a run that is none: it is resumed, ended, killed, and its worker is stopped and let go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hugewise.fleet import keeper, orders, spool
+from hugewise.fleet.kept import FINAL, KeptState, Spooled
+from hugewise.fleet.orders import (
+    Assignment,
+    AssignmentSeen,
+    BeginOrder,
+    Done,
+    EndOrder,
+    FleetQuestion,
+    ForgetOrder,
+    HostAnswer,
+    HostOrder,
+    LookOrder,
+    ManifestFound,
+    ManifestOrder,
+    Refusal,
+)
+from hugewise.fleet.place import HostPlace
+from hugewise.fleet.worker import process
+from tests.fleet.fake import THIS
+from tests.fleet.hosts import RECORDED
+
+ROOT = Path(__file__).parents[2]
+ONE = Assignment("f-1", 1)
+QUESTION = FleetQuestion(text=(RECORDED / "study.toml").read_text(encoding="utf-8"))
+
+
+class Here:
+    """A host whose keepers are real, and whose runs are `tests.fleet.fake`."""
+
+    def __init__(self, folder: Path, *acts: dict[str, object]) -> None:
+        self.spool = folder / "spool"
+        self.spooled = Spooled(self.spool / "f-1/1")
+        (self.spool / "f-1").mkdir(parents=True)
+        self.spool.chmod(0o700)
+        (self.spool / "f-1/fake.json").write_text(json.dumps(acts))
+        self.worker: int | None = None
+
+    def start(self, folder: Path, lock: int) -> None:
+        keeper.begin_keeping(folder, lock, (sys.executable, "-c", _FROM, *THIS[1:]))
+
+    def ask(self, order: HostOrder) -> HostAnswer:
+        said = spool.answered(orders.encode(order), HostPlace(self.spool, self.worker, self.start))
+        return orders.decode_answer(said)
+
+    def begin(self, restarts: int = 3, *, stop: bool = True) -> HostAnswer:
+        return self.ask(BeginOrder(assignment=ONE, question=QUESTION, restarts=restarts, stop=stop))
+
+    def seen(self) -> AssignmentSeen:
+        found = self.ask(LookOrder(assignment=ONE))
+        assert isinstance(found, AssignmentSeen), found
+        return found
+
+    def kept(self) -> KeptState:
+        return self.spooled.kept()
+
+    def over(self) -> AssignmentSeen:
+        until(lambda: self.kept().state in FINAL and not self.spooled.living())
+        return self.seen()
+
+    def calls(self) -> list[str]:
+        path = self.spooled.path / "calls.txt"
+        return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+# A keeper begins in /, and the fake one is a module of the tests.
+_FROM = f"import os, sys; os.chdir({str(ROOT)!r}); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+
+
+def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"not within {seconds:g} s"
+        time.sleep(0.02)
+
+
+@pytest.fixture(autouse=True)
+def found_by_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
+
+
+@pytest.fixture
+def worker() -> Iterator[int]:
+    """A process that is as busy as it can be."""
+    running = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield running.pid
+    finally:
+        running.send_signal(signal.SIGCONT)
+        running.kill()
+        running.wait()
+
+
+def stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def test_a_run_from_its_beginning_to_its_manifest(tmp_path: Path) -> None:
+    here = Here(tmp_path, {"end": "done", "blocks": 4})
+    assert here.begin() == here.begin() == Done()
+    seen = here.over()
+    assert (seen.state, seen.closed, seen.blocks, seen.restarts) == ("ended", 4, 4, 0)
+    assert seen.run == "20261122T125547Z-548a"
+    assert "Finished" in seen.words
+    assert here.calls() == ["run"]
+    found = here.ask(ManifestOrder(assignment=ONE))
+    assert isinstance(found, ManifestFound)
+    assert {file.name for file in found.files} == {path.name for path in RECORDED.iterdir()}
+    assert here.ask(ForgetOrder(assignment=ONE)) == Done()
+    assert not here.spooled.path.exists()
+
+
+def test_a_run_that_was_killed_is_resumed_after_the_host_was_put_back(tmp_path: Path) -> None:
+    here = Here(tmp_path, {"end": "kill", "blocks": 1}, {"end": "done", "blocks": 3})
+    here.begin()
+    seen = here.over()
+    assert (seen.state, seen.restarts) == ("ended", 1)
+    assert here.calls() == ["run", "resume"]
+    assert "nothing to restore" in (here.spooled.path / "said.txt").read_text()
+
+
+def test_it_is_not_resumed_for_ever(tmp_path: Path) -> None:
+    here = Here(tmp_path, {"end": "no space left on device", "status": 1})
+    here.begin(restarts=2)
+    seen = here.over()
+    assert (seen.state, seen.restarts) == ("failed", 2)
+    assert seen.reason == "exit status 1: hugewise: no space left on device"[:0] + (seen.reason or "")
+    assert "exit status 1" in (seen.reason or "") and "no space left on device" in (seen.reason or "")
+    assert here.calls() == ["run", "resume", "resume"]
+    assert isinstance(here.ask(ManifestOrder(assignment=ONE)), ManifestFound)  # what it has measured is kept
+
+
+def test_ending_interrupts_the_run_and_keeps_it(tmp_path: Path) -> None:
+    here = Here(tmp_path, {"end": "wait", "blocks": 2})
+    here.begin()
+    until(lambda: here.kept().closed == 2)
+    assert here.ask(EndOrder(assignment=ONE)) == Done()
+    seen = here.over()
+    assert (seen.state, seen.reason) == ("interrupted", orders.ENDED)
+    assert "interrupted" in seen.words
+    assert here.calls() == ["run"]
+    assert isinstance(here.ask(ManifestOrder(assignment=ONE)), ManifestFound)
+
+
+def test_what_somebody_interrupts_on_the_host_stays_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Here(tmp_path, {"end": "the host is wanted back", "status": 130})
+    here.begin()
+    seen = here.over()
+    assert (seen.state, seen.reason) == ("interrupted", "interrupted on its host")
+
+
+def test_a_host_that_goes_down_leaves_its_run_to_be_taken_up(tmp_path: Path) -> None:
+    here = Here(tmp_path, {"end": "wait", "blocks": 1}, {"end": "done"})
+    here.begin()
+    until(lambda: here.kept().closed == 1)
+    known = here.kept().keeper
+    assert known is not None
+    os.kill(known.pid, signal.SIGTERM)  # as at shutdown
+    until(lambda: not here.spooled.living())
+    assert here.kept().state == "waiting"
+    assert here.seen().keeper  # a look takes it up
+    assert here.over().state == "ended"
+    assert here.calls() == ["run", "resume"]
+
+
+def test_a_keeper_that_is_killed_takes_its_run_with_it_and_another_goes_on(tmp_path: Path, worker: int) -> None:
+    here = Here(tmp_path, {"end": "wait", "blocks": 1}, {"end": "done"})
+    here.worker = worker
+    here.begin()
+    until(lambda: stopped(worker))
+    known = here.kept().keeper
+    assert known is not None
+    os.kill(known.pid, signal.SIGKILL)
+    until(lambda: not stopped(worker))  # whatever became of who stopped it
+    until(lambda: not here.spooled.living())
+    until(lambda: "interrupted" in (here.spooled.path / "said.txt").read_text())
+    assert here.seen().keeper
+    assert here.over().state == "ended"
+    assert here.calls() == ["run", "resume"]
+
+
+def test_the_worker_is_stopped_while_it_is_measured_and_goes_on_afterwards(tmp_path: Path, worker: int) -> None:
+    here = Here(tmp_path, {"end": "done", "blocks": 4, "seconds": 0.25})
+    here.worker = worker
+    here.begin()
+    until(lambda: stopped(worker))
+    seen = here.over()
+    assert not stopped(worker)
+    assert seen.cost.stopped and seen.cost.measured_s >= 1.0
+    assert seen.cost.share is not None and seen.cost.share < 0.003
+
+
+def test_what_a_worker_takes_that_is_not_stopped_is_measured(tmp_path: Path, worker: int) -> None:
+    here = Here(tmp_path, {"end": "done", "blocks": 4, "seconds": 0.25})
+    here.worker = worker
+    here.begin(stop=False)
+    seen = here.over()
+    assert not seen.cost.stopped
+    assert seen.cost.share is not None and seen.cost.share > 0.05  # of a core that others use as well
+
+
+def test_without_a_worker_its_cost_is_not_known(tmp_path: Path) -> None:
+    here = Here(tmp_path, {"end": "done", "blocks": 2})
+    here.begin()
+    seen = here.over()
+    assert (seen.cost.worker_s, seen.cost.share, seen.cost.stopped) == (None, None, False)
+
+
+def test_another_process_of_that_pid_is_never_stopped(tmp_path: Path, worker: int) -> None:
+    here = Here(tmp_path, {"end": "done", "blocks": 2, "seconds": 0.2})
+    found = process(worker)
+    assert found is not None
+    (here.spool / "f-1/worker").write_text(json.dumps({"pid": worker, "start": found.start + 1}))
+    here.begin()
+    ever = False
+    while here.kept().state not in FINAL:
+        ever = ever or stopped(worker)
+        time.sleep(0.01)
+    assert not ever
+
+
+def test_a_full_disk_does_not_hide_that_it_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spooled = Spooled(tmp_path)
+    spooled.set_aside()
+    real, full = spool.write_whole, True
+
+    def write(path: Path, data: bytes, mode: int = 0o644) -> None:
+        if full and (tmp_path / "reserve").exists():
+            raise OSError(28, "No space left on device")
+        real(path, data, mode)
+
+    monkeypatch.setattr("hugewise.fleet.kept.write_whole", write)
+    assert spooled.keep(KeptState(state="failed", reason="no room"))
+    assert (spooled.kept().reason, (tmp_path / "reserve").exists()) == ("no room", False)
+
+
+# -- fences
+
+
+def test_a_lower_number_is_refused_and_one_that_is_over_never_begins_again(tmp_path: Path) -> None:
+    here = Here(tmp_path, {"end": "done"})
+    five = Assignment("f-1", 5)
+    assert here.ask(BeginOrder(assignment=five, question=QUESTION)) == Done()
+    refused = here.begin()
+    assert isinstance(refused, Refusal) and refused.fenced
+    until(lambda: Spooled(here.spool / "f-1/5").kept().state == "ended")
+    until(lambda: here.ask(ForgetOrder(assignment=five)) == Done())
+    again = here.ask(BeginOrder(assignment=five, question=QUESTION))
+    assert isinstance(again, Refusal) and again.fenced
+    assert here.ask(ForgetOrder(assignment=five)) == Done()  # twice is once
+    found = here.ask(LookOrder(assignment=five))
+    assert isinstance(found, AssignmentSeen) and found.state == "unknown"
+
+
+def test_another_question_under_the_same_number_is_refused(tmp_path: Path) -> None:
+    here = Here(tmp_path, {"end": "done"})
+    here.begin()
+    other = FleetQuestion(text=QUESTION.text.replace("blocks = 8", "blocks = 9"))
+    refused = here.ask(BeginOrder(assignment=ONE, question=other))
+    assert isinstance(refused, Refusal) and "another question" in refused.why
+    assert here.over().state == "ended"
+
+
+def test_what_is_being_kept_is_not_forgotten(tmp_path: Path) -> None:
+    here = Here(tmp_path, {"end": "wait", "blocks": 1})
+    here.begin()
+    until(lambda: here.kept().closed == 1)
+    refused = here.ask(ForgetOrder(assignment=ONE))
+    assert isinstance(refused, Refusal) and "its keeper lives" in refused.why
+    here.ask(EndOrder(assignment=ONE))
+    assert here.over().state == "interrupted"

@@ -1,0 +1,108 @@
+"""Messages between coordinator and hosts: what comes is a value within its bounds, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hugewise.fleet import orders, spool
+from hugewise.fleet.orders import (
+    Assignment,
+    BeginOrder,
+    FileEntry,
+    FleetQuestion,
+    LookOrder,
+    ManifestFound,
+    ReadOrder,
+    Refusal,
+)
+from hugewise.fleet.place import HostPlace
+from hugewise.reading import UnreadableError
+
+ONE = Assignment("f-1", 1)
+ZERO = "0" * 64
+
+
+def test_what_is_said_is_what_is_heard() -> None:
+    begun = BeginOrder(assignment=ONE, question=FleetQuestion(text="x"))
+    assert orders.decode_order(orders.encode(begun)) == begun
+    found = ManifestFound(assignment=ONE, run="r", files=(FileEntry("attempts/b00001-1-base-1/stdout", 3, ZERO),))
+    assert orders.decode_answer(orders.encode(found)) == found
+    assert found.size == 3
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"[" * 10_000,
+        b'{"order":"begin"}',
+        b'{"order":"burn","assignment":{"fleet":"f","number":1}}',
+        b'{"order":"look","assignment":{"fleet":"../f","number":1}}',
+        b'{"order":"look","assignment":{"fleet":".hidden","number":1}}',
+        b'{"order":"look","assignment":{"fleet":"f","number":0}}',
+        b'{"order":"look","assignment":{"fleet":"f","number":99999999999}}',
+        b'{"order":"read","assignment":{"fleet":"f","number":1},"offset":0,"size":99999999}',
+        b'{"order":"read","assignment":{"fleet":"f","number":1},"offset":-1,"size":1}',
+        b'{"order":"begin","assignment":{"fleet":"f","number":1},"question":{"text":"x","directory":"tmp"}}',
+    ],
+)
+def test_what_is_no_order_is_refused(said: bytes, tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError):
+        orders.decode_order(said)
+    answer = orders.decode_answer(spool.answered(said, HostPlace(tmp_path / "spool")))
+    assert isinstance(answer, Refusal)
+    assert not (tmp_path / "spool").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../seed",
+        "/etc/passwd",
+        "a/../b",
+        "a//b",
+        "",
+        ".hidden",
+        "a/.b",
+        "a\n",
+        "a\0",
+        "-rf",
+        "a/b/c/d/e/f/g/h/i",
+        "x" * 401,
+    ],
+)
+def test_a_manifest_names_nothing_that_leads_elsewhere(name: str) -> None:
+    assert not orders.safe_file(name)
+    said = orders.encode(ManifestFound(assignment=ONE, run="r", files=(FileEntry("a", 1, ZERO),)))
+    import msgspec
+
+    changed = said.replace(b'"name":"a"', b'"name":' + msgspec.json.encode(name))
+    with pytest.raises(UnreadableError):
+        orders.decode_answer(changed)
+
+
+def test_a_message_has_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orders, "MOST_MESSAGE", 10)
+    with pytest.raises(UnreadableError, match="more than 10 bytes"):
+        orders.decode_order(orders.encode(LookOrder(assignment=ONE)))
+
+
+def test_a_spool_that_others_can_enter_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir(mode=0o755)
+    (tmp_path / "spool").chmod(0o755)
+    answer = orders.decode_answer(
+        spool.answered(orders.encode(LookOrder(assignment=ONE)), HostPlace(tmp_path / "spool"))
+    )
+    assert isinstance(answer, Refusal)
+    assert "this account alone can enter" in answer.why and "chmod 700" in (answer.hint or "")
+
+
+def test_of_what_was_never_begun_nothing_is_there(tmp_path: Path) -> None:
+    def ask(order: orders.HostOrder) -> orders.HostAnswer:
+        return orders.decode_answer(spool.answered(orders.encode(order), HostPlace(tmp_path / "spool")))
+
+    assert ask(LookOrder(assignment=ONE)) == orders.AssignmentSeen(assignment=ONE, state="unknown")
+    assert isinstance(ask(ReadOrder(assignment=ONE, offset=0, size=1)), Refusal)
+    assert ask(orders.ForgetOrder(assignment=ONE)) == ask(orders.EndOrder(assignment=ONE)) == orders.Done()
