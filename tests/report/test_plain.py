@@ -45,6 +45,11 @@ JARGON = re.compile(r"crossed|campaign|declared|exact test|all pairs kept in|err
             "5 pairs; 8 declared ones can decide nothing at this error rate: declare more",
             "even all 8 planned pairs could decide nothing at this confidence: plan more",
         ),
+        (
+            "The exact test crossed its boundary in this campaign",
+            "The difference is too consistent for chance. That is said of these measurements, not of other days",
+        ),
+        ("The exact test has not crossed its boundary in 1,200 pairs", "1,200 pairs show no difference"),
         ("the pool was short by 12 pages", "the pool was short by 12 pages"),
     ],
 )

@@ -48,6 +48,18 @@ _SAID = tuple(
             r"even all \2 planned pairs could decide nothing at this confidence: plan more",
         ),
         (r"no verdict is possible before pair (\d+)", r"a verdict needs \1 pairs at least"),
+        # of measurements that others made
+        (
+            r"The exact test crossed its boundary in this campaign",
+            r"The difference is too consistent for chance. That is said of these measurements, not of other days",
+        ),
+        (r"The exact test crossed its boundary", r"The difference is too consistent for chance"),
+        (r"The exact test has not crossed its boundary in ([\d,]+) pairs", r"\1 pairs show no difference"),
+        (
+            r"The exact test says one direction and the campaign average the other",
+            r"The typical pair differs in one direction, and the average in the other",
+        ),
+        (r"The whole interval lies within the margin of", r"All that is still possible lies within the margin of"),
         (r"the exact test has crossed", r"the difference is too consistent for chance"),
         (r"the (?:exact )?test has not crossed", r"no difference is shown"),
     )
