@@ -78,7 +78,7 @@ class _Dashed(click.Command):
     "--confidence",
     default="0.99",
     show_default=True,
-    help="Of each verdict. Of K advices, or cells, any is wrong with up to K times what is left to 1.",
+    help="Of each verdict: at 0.99 it is wrong with up to 1%, and any of K (advices, cells) with up to K times that.",
 )
 @click.option("--max-candidates", type=click.IntRange(1, 6), default=6, show_default=True, help="Settings to try.")
 @click.option(
