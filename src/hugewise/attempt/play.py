@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.stage import StageError
 from hugewise.machine import noise, probe
-from hugewise.machine.machine import Running
+from hugewise.machine.machine import Machine, Running
 from hugewise.model.scene import Reading, RoleUse
 
 __all__ = ["Alone", "Play", "Surroundings"]
@@ -57,6 +57,12 @@ class Play:
     def surroundings(self, added: Mapping[str, str]) -> Surroundings:
         """What the timed command finds, which has `added` in its environment."""
         raise NotImplementedError
+
+    def afar(self, spec: probe.Spec, machine: Machine, added: Mapping[str, str]) -> tuple[probe.Spec, Machine]:
+        """How and where the timed command is started, which has `added` in its environment: as told, unless it is a
+        client on a host of its own.
+        """
+        return spec, machine
 
     def supply(self) -> None:
         """Lay out what it needs."""
