@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -21,6 +23,7 @@ from hugewise.model.metric import Metric
 from hugewise.report import confirmed, fleet
 from hugewise.report.document import Headline, figures
 from hugewise.report.figures.forest import MOST, forest
+from hugewise.report.fleet_json import encode, reference
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
 from tests.build import known
@@ -138,7 +141,7 @@ def test_hostile_names_are_text(place: str) -> None:
     page = html(document, {})
     assert "<script" not in page and "onerror=" not in page.replace("&", "")
     assert "\x1b" not in page and "\x1b" not in markdown(document)
-    assert fleet.encode(found).decode().replace("\n", "").isprintable()
+    assert encode(found).decode().replace("\n", "").isprintable()
 
 
 def test_the_forest_has_hosts_the_typical_effect_and_the_next_host() -> None:
@@ -159,10 +162,8 @@ def test_of_many_hosts_those_that_lie_furthest_are_drawn() -> None:
     assert "the 30 furthest" in rows[0]["stratum"] and rows[-1]["host"] == "h99"
 
 
-def test_a_figure_and_a_page_are_written_whole(tmp_path: object) -> None:
-    from pathlib import Path
-
-    folder = Path(str(tmp_path)) / "report"
+def test_a_figure_and_a_page_are_written_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "report"
     paths = fleet.write(results(), folder)
     assert {"html", "markdown", "json", "forest-1.svg", "forest-1.png"} == set(paths)
     assert "<svg" in paths["html"].read_text(encoding="utf-8")
@@ -183,3 +184,8 @@ def test_what_a_confirmation_says() -> None:
     assert confirmed.sentence(prior).startswith("A prior, no claim: thp against base on new")
     against = msgspec.structs.replace(made, state="contradicted", own_verdict="worse")
     assert confirmed.sentence(against).startswith("Contradicted: thp is worse than base on new")
+
+
+def test_the_reference_is_current() -> None:
+    page = Path(__file__).parents[2] / "docs/reference/fleet-json.md"
+    assert page.read_text(encoding="utf-8") == reference(), "make docs"

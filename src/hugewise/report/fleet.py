@@ -12,13 +12,14 @@ from hugewise.report import document as doc
 from hugewise.report import numbers
 from hugewise.report.figures.forest import forest
 from hugewise.report.figures.theme import palette
+from hugewise.report.fleet_json import encode
 from hugewise.report.names import file_name
 from hugewise.report.numbers import NOTHING, when
 from hugewise.report.sentences import LEGEND_TITLE, SYMBOLS, better_direction, change_of
 from hugewise.report.write import write_document
-from hugewise.visible import json_text, printable
+from hugewise.visible import printable
 
-__all__ = ["encode", "report", "sentence", "write"]
+__all__ = ["report", "sentence", "write"]
 
 _SHOWN = 3
 _VERDICTS = {
@@ -366,11 +367,6 @@ def _many(count: int, one: str, several: str = "") -> str:
 def _several(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"
-
-
-def encode(results: FleetResults) -> bytes:
-    """`fleet.json`: indented JSON in UTF-8, keys in the order of the types."""
-    return json_text(results).encode() + b"\n"
 
 
 def write(results: FleetResults, folder: Path | str) -> dict[str, Path]:
