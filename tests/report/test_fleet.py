@@ -80,6 +80,32 @@ def results(**changes: object) -> FleetResults:
     return msgspec.structs.replace(made, **changes)
 
 
+def of_many_hosts() -> FleetResults:
+    """Two classes of 40 hosts each, with the names and the numbers that a fleet has."""
+    names = [f"rack{number:02d}-node-{number % 7}.row-3" for number in range(80)]
+    classes = ("AMD EPYC 9654 96-Core Processor, 6.12.0-amd64", "Intel(R) Xeon(R) Platinum 8480+, 6.1.0-28-amd64")
+    hosts = tuple(
+        host(
+            name, 0.9 + 0.002 * (number % 40), stratum=classes[number // 40], low=0.7 + 0.002 * (number % 40), high=1.1
+        )
+        for number, name in enumerate(names)
+    )
+    strata = (
+        effect(classes[0], asked=40, hosts=40),
+        effect(classes[1], asked=40, hosts=40, verdict="undecided", high=1.01, next_high=1.2),
+    )
+    (one,) = results().comparisons
+    compared = msgspec.structs.replace(one, hosts=hosts, strata=strata, fleet=effect("", asked=80, hosts=80))
+    (known, *_), (kind, *_) = results().hosts, results().strata
+    return results(
+        comparisons=(compared, msgspec.structs.replace(compared, arm="hugetlb-2m", cell="redis value=4k clients=50")),
+        hosts=tuple(msgspec.structs.replace(known, host=name, stratum=classes[0]) for name in names),
+        strata=tuple(
+            msgspec.structs.replace(kind, name=name, facts={"cpu": name, "kernel": "6.12"}) for name in classes
+        ),
+    )
+
+
 def changed(one: FleetComparison, **changes: object) -> FleetResults:
     return results(comparisons=(msgspec.structs.replace(one, **changes),))
 
