@@ -126,8 +126,12 @@ def test_the_first_sentence_says_whether_where_and_what_the_next_host_sees() -> 
         "next host of A will likely see −13.0% to −7.0%."
     )
     few = msgspec.structs.replace(one, strata=(effect(hosts=3, next_low=None, next_high=None),))
-    assert "nothing is said of the next host, which takes 5 hosts of a class (there are 3 at most)" in fleet.sentence(
-        few, 0.99
+    assert "nothing is said of the next host, which takes 5 hosts of a class (3 at most)" in fleet.sentence(few, 0.99)
+    alone = effect(asked=1, hosts=1, verdict="none", ratio=None, low=None, high=None, next_low=None, next_high=None)
+    assert fleet.sentence(msgspec.structs.replace(one, hosts=(host("h1"),), strata=(alone,)), 0.99) == (
+        "No verdict on thp against base on this fleet, of which no typical wall_s is known (hosts by themselves: 1 "
+        "better); its hosts are of one class (A); nothing is said of the next host, which takes 5 hosts of a class (1 "
+        "at most)."
     )
     both = msgspec.structs.replace(one, strata=(effect(), effect("B")), fleet=effect(""))
     assert "better on all 2 classes" in fleet.sentence(both, 0.99)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hugewise.model.fleet import FleetComparison, FleetHost, FleetResults, PooledEffect, ProductOfEvidence
+from hugewise.model.fleet import FleetComparison, FleetHost, FleetResults, HostEffect, PooledEffect, ProductOfEvidence
 from hugewise.report import document as doc
 from hugewise.report import numbers
 from hugewise.report.figures.forest import forest
@@ -69,7 +69,7 @@ def sentence(one: FleetComparison, confidence: float) -> str:
         return f"{arm} against {base}: nothing was measured."
     effect = f"{printable(one.metric.name)} {change_of(whole.ratio, whole.low, whole.high)}"
     if whole.ratio is None:
-        effect = f"no typical {printable(one.metric.name)} is known"
+        effect = f"of which no typical {printable(one.metric.name)} is known (hosts by themselves: {_own(one.hosts)})"
     match whole.verdict:
         case "better" | "worse" | "equivalent":
             said = (
@@ -109,7 +109,7 @@ def _next(one: FleetComparison) -> str:
     known = [stratum for stratum in one.strata if stratum.next_low is not None]
     if not known:
         most = max((stratum.hosts for stratum in one.strata), default=0)
-        return f"nothing is said of the next host, which takes 5 hosts of a class (there are {most} at most)"
+        return f"nothing is said of the next host, which takes 5 hosts of a class ({most} at most)"
     said = []
     for stratum in known[:_SHOWN]:
         span = numbers.interval(stratum.ratio, stratum.next_low, stratum.next_high)
@@ -134,8 +134,7 @@ def _answer(results: FleetResults) -> doc.Section:
 
 def _class_line(one: FleetComparison, stratum: PooledEffect) -> str:
     """A class in a line: its verdict, its effect, its spread, its next host, and its hosts by themselves."""
-    own: Counter[str] = Counter(host.verdict for host in one.hosts if host.stratum == stratum.stratum)
-    counts = ", ".join(f"{own[verdict]} {_WORDS[verdict]}" for verdict in SYMBOLS if own[verdict])
+    counts = _own([host for host in one.hosts if host.stratum == stratum.stratum])
     parts = [f"{stratum.stratum}: {_WORDS[stratum.verdict]}"]
     if stratum.ratio is not None:
         parts[0] += f", typically {change_of(stratum.ratio, stratum.low, stratum.high)}"
@@ -147,6 +146,12 @@ def _class_line(one: FleetComparison, stratum: PooledEffect) -> str:
     if stratum.verdict in ("undecided", "none"):
         parts.append(stratum.reason)
     return "; ".join(parts)
+
+
+def _own(hosts: Sequence[HostEffect]) -> str:
+    """How many hosts have which verdict by themselves."""
+    own: Counter[str] = Counter(host.verdict for host in hosts)
+    return ", ".join(f"{own[verdict]} {_WORDS[verdict]}" for verdict in SYMBOLS if own[verdict])
 
 
 def _comparison(results: FleetResults, number: int, one: FleetComparison, colour: str) -> doc.Section:
