@@ -36,7 +36,7 @@ def of_run(made: Callable[[], Results]) -> Callable[[Path], dict[str, Path]]:
     return lambda folder: write(made(), folder)
 
 
-REPORTS = {
+REPORTS: dict[str, Callable[[Path], dict[str, Path]]] = {
     "18 cells of 2 blocks": of_run(two_blocks),
     "demo": of_run(demo),
     "a fleet": lambda folder: fleet.write(of_many_hosts(), folder),
@@ -45,8 +45,7 @@ REPORTS = {
 
 @pytest.fixture(scope="module", params=REPORTS)
 def paths(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    written: dict[str, Path] = REPORTS[request.param](tmp_path_factory.mktemp("run"))
-    return written
+    return REPORTS[request.param](tmp_path_factory.mktemp("run"))
 
 
 def look(shown: Browser, path: Path, width: int = WIDE) -> dict[str, Any]:
