@@ -139,7 +139,6 @@ def test_it_is_not_resumed_for_ever(tmp_path: Path) -> None:
     here.begin(restarts=2)
     seen = here.over()
     assert (seen.state, seen.restarts) == ("failed", 2)
-    assert seen.reason == "exit status 1: hugewise: no space left on device"[:0] + (seen.reason or "")
     assert "exit status 1" in (seen.reason or "") and "no space left on device" in (seen.reason or "")
     assert here.calls() == ["run", "resume", "resume"]
     assert isinstance(here.ask(ManifestOrder(assignment=ONE)), ManifestFound)  # what it has measured is kept
