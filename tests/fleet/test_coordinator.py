@@ -116,7 +116,7 @@ def test_killed_after_an_order_was_obeyed_it_is_not_done_twice(tmp_path: Path) -
         host = fleet.host("a")
         answer = host.answer
 
-        host.answer = broken_off(answer, kind)  # type: ignore[method-assign]
+        host.answer = broken_off(answer, kind)  # type: ignore[method-assign, assignment]
         with pytest.raises(Killed):
             fleet.coordinator().conduct()
         host.answer = answer  # type: ignore[method-assign]
