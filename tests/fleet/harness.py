@@ -115,13 +115,13 @@ class Machine:
         """A path of its mount namespace, from here."""
         return Path(f"/proc/{self.holder.pid}/root") / str(path).lstrip("/")
 
-    def pids(self, *words: str) -> list[int]:
-        """Processes of its account whose command has all these words in it."""
+    def pids(self, words: str = "") -> list[int]:
+        """Processes of its account that have these words in their command."""
         found = []
         for status in Path("/proc").glob("[0-9]*/status"):
             with suppress(OSError):
                 command = status.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if status.stat().st_uid == self.uid and all(word in command for word in words):
+                if status.stat().st_uid == self.uid and words in command:
                     found.append(int(status.parent.name))
         return sorted(found)
 
@@ -141,6 +141,7 @@ class Rack:
         self.names = tuple(hosts)
         self._stack = ExitStack()
         self.machines: dict[str, Machine] = {}
+        self.started: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Rack:
         need_root()
@@ -166,6 +167,10 @@ class Rack:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for each in self.started:
+            if each.poll() is None:  # of a test that failed
+                each.kill()
+                each.wait()
         self._stack.close()
 
     @property
@@ -184,7 +189,7 @@ class Rack:
 
     def _furnish(self, machine: Machine) -> None:
         """Its files, and what stands over those of this machine in its mount namespace."""
-        home, top = machine.folder, self.folder
+        home, _top = machine.folder, self.folder
         accounts = "".join(
             f"{each.account}:*:{each.uid}:{each.uid}::{each.folder}:/bin/sh\n" for each in self.machines.values()
         )
@@ -259,12 +264,17 @@ class Rack:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         program = shutil.which("sshd")
         assert program is not None
-        running = subprocess.Popen(
-            host.within(program, "-D", "-e", "-f", str(settings), account=False),
-            stdin=subprocess.DEVNULL,
-            stderr=(host.folder / "sshd.log").open("w"),
-        )
+        with (host.folder / "sshd.log").open("w") as log:
+            running = subprocess.Popen(
+                host.within(program, "-D", "-e", "-f", str(settings), account=False),
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+            )
         try:
+            end = time.monotonic() + 10
+            while "Server listening" not in (host.folder / "sshd.log").read_text():
+                assert time.monotonic() < end, (host.folder / "sshd.log").read_text()
+                time.sleep(0.01)
             yield
         finally:
             running.terminate()

@@ -63,6 +63,7 @@ def _text(value: object) -> str | None:
 
 def greeted(engine: Engine, hosts: Sequence[str], question: Question | None) -> dict[str, Gathered | Problem]:
     """What each host answers to Hello, or why there is no answer. Raises nothing that one host can cause."""
+
     def hello(host: str) -> Greeting:
         found = asked(engine, host, HelloOrder(question=question), HELLO_S)
         if not isinstance(found, Greeting):
