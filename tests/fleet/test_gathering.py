@@ -7,9 +7,9 @@ import pytest
 
 from hugewise.errors import HostLostError, UserError
 from hugewise.fleet import conduct, gathering, strata
-from hugewise.fleet.gathering import Gathered, Problem
+from hugewise.fleet.gathering import GatheredHost, HostProblem
 from hugewise.fleet.inventory import parse
-from hugewise.fleet.orders import Examined, Greeting, HelloOrder, HostAnswer, HostOrder, Installed, Question
+from hugewise.fleet.orders import Examined, Greeting, HelloOrder, HostAnswer, HostOrder, Installed, FleetQuestion
 from hugewise.study.load import parse as study_of
 
 HERE = Installed(
@@ -24,7 +24,7 @@ GREETING = Greeting(
     examined=Examined(mechanism="system", cells=CELLS),
     clock=1000.0,
 )
-QUESTION = Question(text="x")
+QUESTION = FleetQuestion(text="x")
 HOSTS = parse("".join(f'[[host]]\nname = "{name}"\nssh = "{name}"\nroot = true\n' for name in "abc"), "hosts.toml")
 
 
@@ -51,7 +51,7 @@ class Answering:
         return found
 
 
-def told(**answers: Greeting | Exception) -> list[Problem]:
+def told(**answers: Greeting | Exception) -> list[HostProblem]:
     found = gathering.greeted(Answering(**dict.fromkeys("abc", GREETING) | answers), ["a", "b", "c"], QUESTION)
     return gathering.problems(found, HOSTS, HERE, question=True)
 
@@ -105,13 +105,13 @@ def test_all_of_it_is_told_at_once_and_nothing_is_begun() -> None:
 
 def test_a_host_that_is_not_connected_is_not_asked() -> None:
     found = gathering.greeted(Answering(a=GREETING), ["a", "b"], None)
-    assert isinstance(found["a"], Gathered)
-    assert isinstance(found["b"], Problem) and "is not connected" in found["b"].why
+    assert isinstance(found["a"], GatheredHost)
+    assert isinstance(found["b"], HostProblem) and "is not connected" in found["b"].why
 
 
-def gathered(host: str, **fields: object) -> Gathered:
+def gathered(host: str, **fields: object) -> GatheredHost:
     greeting = changed(**fields)
-    return Gathered(host, greeting, strata.stratum(greeting.fingerprint, {}, greeting.memory_age))
+    return GatheredHost(host, greeting, strata.stratum(greeting.fingerprint, {}, greeting.memory_age))
 
 
 def test_clocks_and_one_machine_are_remarks() -> None:

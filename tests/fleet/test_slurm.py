@@ -25,8 +25,8 @@ from hugewise.fleet.orders import (
     LookOrder,
     ManifestFound,
     ManifestOrder,
-    Question,
-    Seen,
+    FleetQuestion,
+    AssignmentSeen,
 )
 from hugewise.fleet.slurm import SlurmEngine
 from tests.fleet.cluster import NODES, Cluster
@@ -42,8 +42,8 @@ spool = "{spool}"
 partition = "all"
 
 """
-QUESTION = Question(text=STUDY.format(name="small", blocks=2, loads=100_000))
-LONG = Question(text=STUDY.format(name="long", blocks=200, loads=40_000_000))
+QUESTION = FleetQuestion(text=STUDY.format(name="small", blocks=2, loads=100_000))
+LONG = FleetQuestion(text=STUDY.format(name="long", blocks=200, loads=40_000_000))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def engine(cluster: Cluster) -> Iterator[SlurmEngine]:
         yield engine
 
 
-def until(engine: SlurmEngine, host: str, number: int, holds: Callable[[Seen], bool], timeout: float = 60.0) -> Seen:
+def until(engine: SlurmEngine, host: str, number: int, holds: Callable[[AssignmentSeen], bool], timeout: float = 60.0) -> AssignmentSeen:
     """Look until it holds."""
     end = time.monotonic() + timeout
     while not holds(found := look(engine, host, number)):
@@ -78,13 +78,13 @@ def until(engine: SlurmEngine, host: str, number: int, holds: Callable[[Seen], b
     return found
 
 
-def look(engine: SlurmEngine, host: str, number: int) -> Seen:
+def look(engine: SlurmEngine, host: str, number: int) -> AssignmentSeen:
     found = asked(engine, host, LookOrder(assignment=Assignment("f", number)))
-    assert isinstance(found, Seen)
+    assert isinstance(found, AssignmentSeen)
     return found
 
 
-def begin(number: int, question: Question = QUESTION) -> BeginOrder:
+def begin(number: int, question: FleetQuestion = QUESTION) -> BeginOrder:
     return BeginOrder(assignment=Assignment("f", number), question=question)
 
 

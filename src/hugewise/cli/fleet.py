@@ -123,10 +123,10 @@ def obey(spool: Path | None, worker: int | None) -> None:
     """Obey one order from standard input, and answer on standard output: what a fleet calls on its hosts."""
     from hugewise.fleet import delivery
     from hugewise.fleet.orders import MOST_MESSAGE
-    from hugewise.fleet.place import Place, usual_spool
+    from hugewise.fleet.place import HostPlace, usual_spool
 
     data = sys.stdin.buffer.read(MOST_MESSAGE + 1)
-    answer = delivery.obeyed_alone(data, Place(spool or usual_spool(), worker))
+    answer = delivery.obeyed_alone(data, HostPlace(spool or usual_spool(), worker))
     sys.stdout.buffer.write(answer)
     sys.stdout.buffer.flush()
 

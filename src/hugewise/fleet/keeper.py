@@ -27,7 +27,7 @@ from hugewise.errors import HugewiseError
 from hugewise.fleet import question
 from hugewise.fleet.breath import Breath
 from hugewise.fleet.installation import THIS
-from hugewise.fleet.kept import FINAL, Kept, Spooled, last_words
+from hugewise.fleet.kept import FINAL, KeptState, Spooled, last_words
 from hugewise.fleet.orders import ENDED, BeginOrder, Cost
 from hugewise.fleet.worker import Guard, WorkerHeld, process
 from hugewise.session.keeping import Told
@@ -82,7 +82,7 @@ def main(folder: Path, lock: int | None) -> None:
         time.sleep(_TAKING_S / 100)
 
 
-def conclude(spooled: Spooled, order: BeginOrder, kept: Kept) -> bool:
+def conclude(spooled: Spooled, order: BeginOrder, kept: KeptState) -> bool:
     """Write down the manifest of an assignment that has come to its end, then its state; whether that is on disk.
 
     Raises OSError, HugewiseError.
@@ -102,7 +102,7 @@ class Keeper:
     command: Sequence[str] = THIS
     pauses: Sequence[float] = _PAUSES_S
     clock: Callable[[], float] = time.monotonic
-    kept: Kept = field(default_factory=Kept)
+    kept: KeptState = field(default_factory=KeptState)
     told_to_go: bool = False
     _child: subprocess.Popen[bytes] | None = None
     _worker: WorkerHeld = field(init=False)

@@ -40,10 +40,10 @@ __all__ = [
     "LookOrder",
     "ManifestFound",
     "ManifestOrder",
-    "Question",
+    "FleetQuestion",
     "ReadOrder",
     "Refusal",
-    "Seen",
+    "AssignmentSeen",
     "decode_answer",
     "decode_order",
     "encode",
@@ -85,7 +85,7 @@ class Assignment(msgspec.Struct, frozen=True):
     number: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class FleetQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """The study that a host is to run, as its file has it, with what `hugewise run` was told beside it.
 
     directory   where its commands run on the host
@@ -109,7 +109,7 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True, tag_field="order"):
 class HelloOrder(_Order, frozen=True, tag="hello"):
     """What is there? With a question also: what of it can run there."""
 
-    question: Question | None = None
+    question: FleetQuestion | None = None
 
 
 class BeginOrder(_Order, frozen=True, tag="begin"):
@@ -120,7 +120,7 @@ class BeginOrder(_Order, frozen=True, tag="begin"):
     """
 
     assignment: Assignment
-    question: Question
+    question: FleetQuestion
     stop: bool = True
     restarts: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
 
@@ -236,7 +236,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.worker_s is None or not self.measured_s else self.worker_s / self.measured_s
 
 
-class Seen(_Answer, frozen=True, tag="seen"):
+class AssignmentSeen(_Answer, frozen=True, tag="seen"):
     """How an assignment is. `run`: the run's folder name, once there is one; `closed` of `blocks` blocks are done;
     `left_s` seconds are left by its own estimate. `words`: its last words. `reason`: why it waits or has failed.
     """
@@ -297,7 +297,7 @@ class Refusal(_Answer, frozen=True, tag="refusal"):
     fenced: bool = False
 
 
-HostAnswer = Greeting | Seen | ManifestFound | Bytes | Done | Refusal
+HostAnswer = Greeting | AssignmentSeen | ManifestFound | Bytes | Done | Refusal
 
 _ORDER: msgspec.json.Decoder[HostOrder] = msgspec.json.Decoder(HostOrder)
 _ANSWER: msgspec.json.Decoder[HostAnswer] = msgspec.json.Decoder(HostAnswer)

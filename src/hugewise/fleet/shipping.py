@@ -24,7 +24,7 @@ from hugewise.fleet.engine import Engine, asked
 from hugewise.fleet.folder import RESUME
 from hugewise.fleet.orders import CHUNK, Assignment, Bytes, FileEntry, ManifestFound, ManifestOrder, ReadOrder
 
-__all__ = ["Brought", "Source", "bring", "digest", "whole"]
+__all__ = ["Brought", "RunSource", "bring", "digest", "whole"]
 
 _MOST = 1 << 40
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -41,7 +41,7 @@ class Brought(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Source:
+class RunSource:
     """The run of an assignment on its host, reached by an engine. `timeout`: seconds for each answer."""
 
     engine: Engine
@@ -65,7 +65,7 @@ class Source:
         return found.data
 
 
-def bring(source: Source, place: Path, *, on_step: Callable[[str], None] = lambda _: None) -> Brought:
+def bring(source: RunSource, place: Path, *, on_step: Callable[[str], None] = lambda _: None) -> Brought:
     """Have the run whole in the folder `place`, under its own name.
 
     Raises HostLostError where the host goes, StorageError where there is no room here, HugewiseError where what comes
@@ -137,7 +137,7 @@ def _together(pending: list[tuple[int, FileEntry]]) -> Iterator[list[tuple[int, 
         yield group
 
 
-def _write(part: Path, several: list[tuple[int, FileEntry]], source: Source) -> None:
+def _write(part: Path, several: list[tuple[int, FileEntry]], source: RunSource) -> None:
     """Files that lie one after another, if they are what the manifest says. Raises HugewiseError, OSError."""
     start, size = several[0][0], sum(file.size for _, file in several)
     if size > CHUNK:

@@ -35,10 +35,10 @@ from hugewise.fleet.orders import (
     HostAnswer,
     HostOrder,
     LookOrder,
-    Seen,
+    AssignmentSeen,
     decode_answer,
 )
-from hugewise.fleet.place import Place
+from hugewise.fleet.place import HostPlace
 from hugewise.fleet.queue import Job, Queue
 from hugewise.visible import printable
 
@@ -103,11 +103,11 @@ class SlurmEngine:
         entry = self._entries[host]
         if isinstance(order, HelloOrder):
             return self._hello(entry, order, timeout)
-        place = Place(self._spool(entry), start=lambda folder, _: self._submit(entry, folder))
+        place = HostPlace(self._spool(entry), start=lambda folder, _: self._submit(entry, folder))
         if isinstance(order, EndOrder):
             return self._end(entry, order, place)
         answer = decode_answer(spool.answered(orders.encode(order), place))
-        if isinstance(order, LookOrder) and isinstance(answer, Seen) and answer.state not in FINAL:
+        if isinstance(order, LookOrder) and isinstance(answer, AssignmentSeen) and answer.state not in FINAL:
             return self._waiting(entry, answer)
         return answer
 
@@ -146,7 +146,7 @@ class SlurmEngine:
             name=name, node=entry.slurm, output=output, body=body, partition=fleet.partition, options=fleet.sbatch
         )
 
-    def _waiting(self, entry: HostEntry, seen: Seen) -> Seen:
+    def _waiting(self, entry: HostEntry, seen: AssignmentSeen) -> AssignmentSeen:
         """What is seen, with what its job waits for. Raises HostLostError where its node is not to be had."""
         job = self._job(entry, seen.assignment)
         if job is not None and job.runs:
@@ -161,7 +161,7 @@ class SlurmEngine:
         said = "; ".join(each for each in (seen.reason, printable(queued)) if each)
         return msgspec.structs.replace(seen, keeper=job is not None and job.alive, reason=said[:4000])
 
-    def _end(self, entry: HostEntry, order: EndOrder, place: Place) -> HostAnswer:
+    def _end(self, entry: HostEntry, order: EndOrder, place: HostPlace) -> HostAnswer:
         """The keeper of a job that runs is told by a signal; a job that waits is cancelled, and has never begun."""
         answer = decode_answer(spool.answered(orders.encode(order), place))
         job = self._job(entry, order.assignment)
@@ -174,7 +174,7 @@ class SlurmEngine:
             self._concluded(place, order)
         return answer
 
-    def _concluded(self, place: Place, order: EndOrder) -> None:
+    def _concluded(self, place: HostPlace, order: EndOrder) -> None:
         """Write down the end of what no keeper has."""
         spooled = Spooled(place.spool / order.assignment.fleet / str(order.assignment.number))
         begun = spooled.ordered()

@@ -24,7 +24,7 @@ from hugewise.fleet.records import (
     Stood,
 )
 
-__all__ = ["FleetState", "HostStanding", "Work"]
+__all__ = ["FleetState", "HostStanding", "FleetWork"]
 
 Passed = Literal["not yet", "passed", "failed"]
 
@@ -41,7 +41,7 @@ class HostStanding:
 
 
 @dataclass
-class Work:
+class FleetWork:
     """An assignment. `replaced`: the number that took its place: what still comes of it is late."""
 
     assigned: Assigned
@@ -78,11 +78,11 @@ class FleetState:
 
     opened: FleetOpened
     hosts: dict[str, HostStanding] = field(default_factory=dict)
-    works: dict[int, Work] = field(default_factory=dict)
-    places: dict[str, Work] = field(default_factory=dict)
+    works: dict[int, FleetWork] = field(default_factory=dict)
+    places: dict[str, FleetWork] = field(default_factory=dict)
     stood: Stood | None = None
     closed: FleetClosed | None = None
-    _by_host: dict[str, list[Work]] = field(default_factory=lambda: defaultdict(list))
+    _by_host: dict[str, list[FleetWork]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
     def of(cls, records: Iterable[FleetRecord]) -> FleetState:
@@ -123,7 +123,7 @@ class FleetState:
                 host.quarantined = record.reason
 
     def _assigned(self, record: Assigned) -> None:
-        work = self.works[record.number] = Work(record)
+        work = self.works[record.number] = FleetWork(record)
         self._by_host[record.host].append(work)
         if record.place is not None:
             self.places[record.place] = work
@@ -131,7 +131,7 @@ class FleetState:
             self.works[record.replaces].replaced = record.number
         self.closed = None
 
-    def _of_work(self, record: RunSettled | Checked | RunShipped | RunForgotten | RunGivenUp, work: Work) -> None:
+    def _of_work(self, record: RunSettled | Checked | RunShipped | RunForgotten | RunGivenUp, work: FleetWork) -> None:
         match record:
             case RunSettled():
                 work.settled, work.given_up = record, None  # it has come after all
@@ -150,10 +150,10 @@ class FleetState:
         """Larger than every number before."""
         return max(self.works, default=0) + 1
 
-    def of_host(self, host: str) -> Sequence[Work]:
+    def of_host(self, host: str) -> Sequence[FleetWork]:
         """Its assignments, the first ones first."""
         return self._by_host.get(host, ())
 
-    def counted(self) -> list[Work]:
+    def counted(self) -> list[FleetWork]:
         """The runs that are judged together, the first ones first: each place has one at most."""
         return [work for work in self.works.values() if work.counted]

@@ -19,7 +19,7 @@ from hugewise.fleet.certificates import Identity
 from hugewise.fleet.dask import settings
 from hugewise.fleet.dask.engine import DaskEngine
 from hugewise.fleet.dask.worker import WorkerSettings
-from hugewise.fleet.orders import LookOrder, Seen
+from hugewise.fleet.orders import LookOrder, AssignmentSeen
 from tests.fleet.dask.local import NOWHERE, Local, until
 
 LOOK = LookOrder(assignment=NOWHERE)
@@ -59,7 +59,7 @@ def mark(tmp_path: Path, engine: DaskEngine) -> Iterator[Path]:
     # Dask unpickles an error where it is raised, to see whether that can be done.
     assert {path.name for path in mark.glob("*")} <= {(tmp_path / "liar").read_text()} if mark.exists() else True
     until(lambda: engine.present() == {"alpha", "beta"})
-    assert engine.call("beta", LOOK) == Seen(assignment=NOWHERE, state="unknown")
+    assert engine.call("beta", LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
 
 
 def settings_of(local: Local, host: str) -> WorkerSettings:
@@ -142,7 +142,7 @@ def test_a_host_does_not_send_another_away(engine: DaskEngine, local: Local, mar
     told = settings_of(local, "alpha")
     beta = next(iter(_addresses(engine, "beta")))
     said(told.identity, told.scheduler, {"op": "unregister", "address": beta, "stimulus_id": "x"})
-    assert engine.call("beta", LOOK) == Seen(assignment=NOWHERE, state="unknown")
+    assert engine.call("beta", LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
 
 
 def test_a_host_gives_no_orders_to_another(engine: DaskEngine, local: Local, mark: Path) -> None:
