@@ -2,6 +2,11 @@
 
 import sys
 
-from bench import growth, launch, load, resident, statistics, summary
+from bench import fleet, growth, launch, load, resident, statistics, summary
 
-sys.exit(max(main() for main in (launch.main, load.main, statistics.main, summary.main, growth.main, resident.main)))
+sys.exit(
+    max(
+        main()
+        for main in (launch.main, load.main, statistics.main, summary.main, growth.main, fleet.main, resident.main)
+    )
+)

@@ -26,7 +26,7 @@ def need(condition: bool, requirement: str) -> None:
 
 
 def need_now(condition: bool, requirement: str) -> None:
-    """The same of what no installation brings: it is skipped by name wherever it is missing, also where all is required."""
+    """The same of what no installation brings: it is skipped by name wherever it is missing."""
     if not condition:
         pytest.skip(f"requires, at this moment: {requirement}")
 

@@ -146,7 +146,7 @@ def of_service(*words: str, **parameters: Any) -> Question:
 def test_a_service_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
     need_root()
     need_pages()
-    found, folder = phases.advise(of_service(asked=100), tmp_path)
+    found, folder = phases.advise(of_service(asked=30), tmp_path)
     assert found.arrived == "finished"
     assert found.pilot is not None
     assert found.pilot.memory > 24 << 20, "the server's"
@@ -164,7 +164,7 @@ def test_a_service_that_gains_is_told_what_to_set(tmp_path: Path) -> None:
 def test_a_service_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     need_root()
     need_pages()
-    found, folder = phases.advise(of_service(asked=100), tmp_path, listener=interrupting("screening"))
+    found, folder = phases.advise(of_service(asked=30), tmp_path, listener=interrupting("screening"))
     assert found.arrived == "screening"
     after, _ = phases.resume(folder)
     assert after.arrived == "finished"

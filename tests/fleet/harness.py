@@ -2,8 +2,8 @@
 
     desk            where the coordinator is; the bridge is in there too
     alpha, ...      hosts: a network of their own, and with it the lock that accounts have among themselves (its name is
-                    an abstract one of a network namespace); /var/lib/hugewise of their own, and so no journal of root's;
-                    an id of a machine, a name, an account with a home, an sshd, and an installation
+                    an abstract one of a network namespace); /var/lib/hugewise of their own, and so no journal of
+                    root's; an id of a machine, a name, an account with a home, an sshd, and an installation
 
 All is set up by this code: nothing is asked of an environment or a study. What they share is the kernel, with its page
 settings: whole tests alone may run here, and they compare them.
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -67,7 +67,7 @@ Host {name}
 
 
 class Machine:
-    """A set of namespaces, held by a process that sleeps. `folder` is the account's home, in it `spool` and `install`."""
+    """A set of namespaces, held by a process that sleeps. `folder`: its account's home, with `spool` and `install`."""
 
     def __init__(self, name: str, number: int, folder: Path) -> None:
         self.name, self.number, self.folder = name, number, folder
@@ -317,13 +317,12 @@ class Rack:
         return path
 
 
-def _entered(machines: object) -> None:
+def _entered(machines: Iterable[Machine]) -> None:
     """Wait until each holder is in namespaces of its own."""
-    here = {kind: os.readlink(f"/proc/self/ns/{kind}") for kind in ("net", "mnt", "uts")}
-    assert isinstance(machines, type({}.values()))
+    here = {kind: Path(f"/proc/self/ns/{kind}").readlink() for kind in ("net", "mnt", "uts")}
     for machine in machines:
         end = time.monotonic() + 10
-        while any(os.readlink(f"/proc/{machine.holder.pid}/ns/{kind}") == known for kind, known in here.items()):
+        while any(Path(f"/proc/{machine.holder.pid}/ns/{kind}").readlink() == known for kind, known in here.items()):
             assert time.monotonic() < end, "unshare makes no namespaces"
             time.sleep(0.01)
 

@@ -18,7 +18,7 @@ from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.installation import installed
 from hugewise.fleet.inventory import Inventory, parse
 from hugewise.fleet.kept import KeptState, Spooled
-from hugewise.fleet.orders import HostAnswer, HostOrder, FleetQuestion
+from hugewise.fleet.orders import FleetQuestion, HostAnswer, HostOrder
 from hugewise.fleet.place import HostPlace
 from hugewise.fleet.records import FleetOpened, HostGreeted, Stood
 from hugewise.fleet.strata import Stratum

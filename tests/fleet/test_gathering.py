@@ -9,7 +9,7 @@ from hugewise.errors import HostLostError, UserError
 from hugewise.fleet import conduct, gathering, strata
 from hugewise.fleet.gathering import GatheredHost, HostProblem
 from hugewise.fleet.inventory import parse
-from hugewise.fleet.orders import Examined, Greeting, HelloOrder, HostAnswer, HostOrder, Installed, FleetQuestion
+from hugewise.fleet.orders import Examined, FleetQuestion, Greeting, HelloOrder, HostAnswer, HostOrder, Installed
 from hugewise.study.load import parse as study_of
 
 HERE = Installed(

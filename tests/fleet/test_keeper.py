@@ -17,18 +17,18 @@ from hugewise.fleet import keeper, orders, spool
 from hugewise.fleet.kept import FINAL, KeptState, Spooled
 from hugewise.fleet.orders import (
     Assignment,
+    AssignmentSeen,
     BeginOrder,
     Done,
     EndOrder,
+    FleetQuestion,
     ForgetOrder,
     HostAnswer,
     HostOrder,
     LookOrder,
     ManifestFound,
     ManifestOrder,
-    FleetQuestion,
     Refusal,
-    AssignmentSeen,
 )
 from hugewise.fleet.place import HostPlace
 from hugewise.fleet.worker import process

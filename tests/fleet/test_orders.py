@@ -11,9 +11,9 @@ from hugewise.fleet.orders import (
     Assignment,
     BeginOrder,
     FileEntry,
+    FleetQuestion,
     LookOrder,
     ManifestFound,
-    FleetQuestion,
     ReadOrder,
     Refusal,
 )
@@ -92,7 +92,9 @@ def test_a_message_has_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_spool_that_others_can_enter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir(mode=0o755)
     (tmp_path / "spool").chmod(0o755)
-    answer = orders.decode_answer(spool.answered(orders.encode(LookOrder(assignment=ONE)), HostPlace(tmp_path / "spool")))
+    answer = orders.decode_answer(
+        spool.answered(orders.encode(LookOrder(assignment=ONE)), HostPlace(tmp_path / "spool"))
+    )
     assert isinstance(answer, Refusal)
     assert "this account alone can enter" in answer.why and "chmod 700" in (answer.hint or "")
 

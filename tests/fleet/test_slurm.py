@@ -16,17 +16,17 @@ from hugewise.fleet import inventory, slurm
 from hugewise.fleet.engine import asked
 from hugewise.fleet.orders import (
     Assignment,
+    AssignmentSeen,
     BeginOrder,
     Done,
     EndOrder,
+    FleetQuestion,
     ForgetOrder,
     Greeting,
     HelloOrder,
     LookOrder,
     ManifestFound,
     ManifestOrder,
-    FleetQuestion,
-    AssignmentSeen,
 )
 from hugewise.fleet.slurm import SlurmEngine
 from tests.fleet.cluster import NODES, Cluster
@@ -69,7 +69,9 @@ def engine(cluster: Cluster) -> Iterator[SlurmEngine]:
         yield engine
 
 
-def until(engine: SlurmEngine, host: str, number: int, holds: Callable[[AssignmentSeen], bool], timeout: float = 60.0) -> AssignmentSeen:
+def until(
+    engine: SlurmEngine, host: str, number: int, holds: Callable[[AssignmentSeen], bool], timeout: float = 60.0
+) -> AssignmentSeen:
     """Look until it holds."""
     end = time.monotonic() + timeout
     while not holds(found := look(engine, host, number)):
@@ -233,8 +235,9 @@ def _keeps(command: Path, what: str) -> bool:
 def test_an_installation_that_is_not_there_is_told(cluster: Cluster) -> None:
     text = HOSTS.format(install="/nowhere", spool=cluster.folder / "shared-too")
     text += '[[host]]\nname = "host-n3"\nslurm = "n3"\n'
-    with SlurmEngine(inventory.parse(text, "hosts.toml")) as engine, pytest.raises(
-        HugewiseError, match="^host-n3: hugewise fleet obey on n3: .*/nowhere/bin/hugewise.*not found"
+    with (
+        SlurmEngine(inventory.parse(text, "hosts.toml")) as engine,
+        pytest.raises(HugewiseError, match="^host-n3: hugewise fleet obey on n3: .*/nowhere/bin/hugewise.*not found"),
     ):
         asked(engine, "host-n3", HelloOrder(), timeout=30)
 

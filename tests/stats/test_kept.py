@@ -196,9 +196,9 @@ def test_after_a_difference_the_two_tests_go_on_alike() -> None:
     values = noise(60, 0.02)
     blocks = [pair(n, value, 0.0, ("undelivered" if n == 7 else None, None)) for n, value in enumerate(values)]
     made = played(blocks, alpha=1e-4)
-    assert (made._larger.test.pairs, made._usable.test.pairs) == (60, 59)
+    assert (made._larger.test.pairs, made.usable.test.pairs) == (60, 59)
     bare = played([b for n, b in enumerate(blocks) if n != 7], alpha=1e-4)
-    assert made._usable.test.walk == bare._larger.test.walk
+    assert made.usable.test.walk == bare._larger.test.walk
 
 
 def test_the_corrected_ratio_lies_between_none_and_what_was_seen() -> None:

@@ -75,11 +75,20 @@ pub fn kill_all(signals: &Signals, groups: &Groups) -> io::Result<Killed> {
             // SAFETY: integers only. The number was read a moment ago and cannot have been reused by a stranger unless
             // its parent reaped it in between and the numbers wrapped around.
             unsafe { libc::kill(pid, libc::SIGKILL) };
+            // A thread whose stop was reported before this began is reported no more, and in the stop at its exit no
+            // signal wakes it.
+            tasks(pid).for_each(|tid| resume(tid, 0));
         }
         // Not before all have been sent it: nothing of what was frozen runs on.
         groups.thaw.iter().for_each(|file| tell_cgroup(file, "THAWED"));
         signals.wait(Some(PASS));
     }
+}
+
+/// The threads of a process, none where it is gone.
+fn tasks(pid: Pid) -> impl Iterator<Item = Pid> {
+    let folder = fs::read_dir(format!("/proc/{pid}/task"));
+    folder.into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// cgroup.kill beside cgroup.procs, where the kernel has it (v2, not the root) and this process is not in that group.

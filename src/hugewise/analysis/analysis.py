@@ -33,7 +33,7 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import ArmRecord, CellRecord, Noted, Run
 from hugewise.study.study import Study
 
-__all__ = ["analyze", "results_of"]
+__all__ = ["analyze", "judged", "results_of"]
 
 # Whoever can damage records can choose whose; no test can count what it does not know of.
 _HASH = re.compile("[0-9a-fA-F]{64}")
@@ -66,14 +66,19 @@ def analyze(path: Path, *, salvage: bool = False, expect: str | None = None) -> 
     return msgspec.structs.replace(results, integrity=Integrity(state="unaltered", hash=run.hash))
 
 
-def results_of(run: Run) -> Results:
-    """The same of a run that was read. Raises RunError."""
-    opened, study, blocks, closed = run.opened, run.study, run.blocks, run.closed
-    methods = methods_for(study, opened.cells)
-    for block in blocks:
+def judged(run: Run) -> list[tuple[Method, Comparison]]:
+    """Each method of the run's study after all of its blocks, with what it says."""
+    methods = methods_for(run.study, run.opened.cells)
+    for block in run.blocks:
         for method in methods:
             method.observe(block)
-    found = list(zip(methods, conclude(methods, study.confidence, study.margin), strict=True))
+    return list(zip(methods, conclude(methods, run.study.confidence, run.study.margin), strict=True))
+
+
+def results_of(run: Run, found: Sequence[tuple[Method, Comparison]] | None = None) -> Results:
+    """The same of a run that was read; `found`: as `judged` has it, if that is known already. Raises RunError."""
+    opened, study, blocks, closed = run.opened, run.study, run.blocks, run.closed
+    found = judged(run) if found is None else found
     attempts = [attempt for block in blocks for attempt in block.attempts]
     attempts += run.left_open.attempts if run.left_open is not None else []
     states = Counter(block.state for block in blocks)

@@ -16,7 +16,7 @@ import msgspec
 from hugewise.analysis import analysis
 from hugewise.analysis.calibration import identity
 from hugewise.errors import UserError
-from hugewise.model.results import Comparison, Guests
+from hugewise.model.results import Comparison, Guests, Results
 from hugewise.stats import evidence
 from hugewise.stats.end_points import END_POINTS
 from hugewise.stats.evidence import TYPICAL, Carried, Combined, RunEvidence
@@ -24,7 +24,7 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import CellRecord, Opened, Run
 from hugewise.study.tables import Design
 
-__all__ = ["Combination", "answer"]
+__all__ = ["Combination", "answer", "carried"]
 
 
 class Combination(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +44,8 @@ def answer(runs: Sequence[Path], confidence: float | None = None) -> Combination
     read = [RunFolder(path).read() for path in runs]
     _alike_enough(read)
     chosen = _level(read) if confidence is None else confidence
-    carried = [_source(run) for run in read]
-    found = evidence.combine(carried, 1 - chosen)
+    sources = [carried(run, analysis.results_of(run)) for run in read]
+    found = evidence.combine(sources, 1 - chosen)
     if not found:
         raise UserError(
             "the runs have no comparison in common (cell, arm, baseline, metric and end point)",
@@ -60,12 +60,12 @@ def answer(runs: Sequence[Path], confidence: float | None = None) -> Combination
     shared = {one.key for one in found}
     alone = [
         f"{one.arm} against {one.baseline} on {one.cell}, {one.metric}, {one.end_point}: only in {source.run}"
-        for source in carried
+        for source in sources
         for one in source.comparisons
         if one.key not in shared
     ]
     return Combination(
-        runs=tuple(source.run for source in carried), confidence=chosen, comparisons=found, alone=tuple(alone)
+        runs=tuple(source.run for source in sources), confidence=chosen, comparisons=found, alone=tuple(alone)
     )
 
 
@@ -103,8 +103,8 @@ def _unread(opened: Opened) -> RunEvidence:
     return RunEvidence(run=opened.run, seed_hash=opened.seed_hash, host=host, comparisons=())
 
 
-def _source(run: Run) -> RunEvidence:
-    results = analysis.results_of(run)
+def carried(run: Run, results: Results) -> RunEvidence:
+    """What a run brings to a combination. Raises UserError for counts of guests whose agent is not known."""
     guests = results.guests
     if guests is not None and guests.counting and any(arm.attempts and not arm.initramfs for arm in guests.arms):
         raise UserError(

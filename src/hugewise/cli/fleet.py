@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from hugewise.cli import completion, options
+from hugewise.cli.fleet_report import confirm, report
 from hugewise.errors import HugewiseError, LockedError
 from hugewise.visible import say
 
@@ -30,6 +31,8 @@ def fleet() -> None:
 
 
 # What another file adds: fleet.add_command(...), here.
+fleet.add_command(report)
+fleet.add_command(confirm)
 
 
 @fleet.command(short_help="Run STUDY on the hosts of an inventory.")

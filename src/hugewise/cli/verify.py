@@ -25,8 +25,9 @@ __all__ = ["verify_statistics"]
 @click.option("--stops", type=int, help="Streams of each case of the correction for stopping (default: 1000).")
 @click.option("--spreads", type=int, help="Streams of each case of the test of spread (default: 100).")
 @click.option("--pilots", type=int, help="Simulated pilots of each case of planning (default: 300).")
+@click.option("--fleets", type=int, help="Simulated fleets of 10 hosts of each case of pooling (default: 100).")
 @click.option(
-    "--long", is_flag=True, help="More streams of blocks, spreads and pilots, and 20,000 pairs: hours of CPU."
+    "--long", is_flag=True, help="More streams of blocks, spreads, pilots and fleets, and 20,000 pairs: hours of CPU."
 )
 @click.option("--vector", type=click.Path(path_type=Path), help="File of up to 16 magnitudes to prove the size on.")
 @click.option("--run", "run_", type=click.Path(path_type=Path), help="Folder of an ended run: its coins are checked.")
@@ -36,7 +37,7 @@ def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **optio
     """Check the promises that verdicts rest on, in some 20 minutes of CPU: from closed blocks to the verdict.
 
     Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, stopping, spread,
-    planning, screening, knee, power. Exit status 1 when one fails.
+    planning, screening, knee, fleet, power. Exit status 1 when one fails.
     """
     from hugewise.verification import show, suite  # noqa: PLC0415
 

@@ -25,6 +25,7 @@ from hugewise.fleet.gathering import GatheredHost, HostProblem
 from hugewise.fleet.installation import installed
 from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.orders import FleetQuestion
+from hugewise.fleet.planning import needed
 from hugewise.fleet.question import asked
 from hugewise.fleet.records import FleetOpened, Stood
 from hugewise.fleet.state import FleetState
@@ -108,7 +109,9 @@ def begin(
             return folder, Coordinator(folder, engine, hosts, rules_of(hosts), say).conduct()
 
 
-def _write_down(folder: FleetFolder, wanted: Asked, hosts: Inventory, there: Sequence[GatheredHost], stood: Stood) -> None:
+def _write_down(
+    folder: FleetFolder, wanted: Asked, hosts: Inventory, there: Sequence[GatheredHost], stood: Stood
+) -> None:
     """What the fleet is, as its first records."""
     folder.append(
         FleetOpened(
@@ -186,5 +189,8 @@ def planned(there: Sequence[GatheredHost], stood: Stood, study: Study, hosts: In
     else:
         hours = count * budget / 3600
         yield f"{count} hosts x {format_duration(budget)} at most = {hours:.2g} host-hours{check}"
+    if count > 1:
+        cells = max((len(each.greeting.examined.cells or ()) for each in there), default=0) or len(study.workload)
+        yield from needed(study, len(names), cells * (len(study.policies) - 1))
     left_out = sorted({line for each in there for line in each.greeting.examined.left_out})
     yield from (f"left out on all hosts: {line}" for line in left_out)

@@ -18,13 +18,22 @@ from hugewise.errors import HostLostError, HugewiseError, StorageError
 from hugewise.files import storing, write_whole
 from hugewise.fleet import decision
 from hugewise.fleet.calls import Calls
-from hugewise.fleet.decision import Act, Assign, Close, Decision, GiveUp, Quarantine, FleetRules, View
+from hugewise.fleet.decision import Act, Assign, Close, Decision, FleetRules, GiveUp, Quarantine, View
 from hugewise.fleet.engine import Engine, asked
 from hugewise.fleet.folder import RESUME, FleetFolder
 from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.judging import judged, must_be
 from hugewise.fleet.kept import FINAL
-from hugewise.fleet.orders import Assignment, BeginOrder, EndOrder, ForgetOrder, HostAnswer, LookOrder, FleetQuestion, AssignmentSeen
+from hugewise.fleet.orders import (
+    Assignment,
+    AssignmentSeen,
+    BeginOrder,
+    EndOrder,
+    FleetQuestion,
+    ForgetOrder,
+    HostAnswer,
+    LookOrder,
+)
 from hugewise.fleet.question import CHECK
 from hugewise.fleet.records import (
     Assigned,

@@ -11,9 +11,9 @@ from typing import Literal
 
 from hugewise.fleet.orders import ENDED, AssignmentSeen
 from hugewise.fleet.records import Purpose
-from hugewise.fleet.state import FleetState, HostStanding, FleetWork
+from hugewise.fleet.state import FleetState, FleetWork, HostStanding
 
-__all__ = ["Act", "Assign", "Close", "Decision", "GiveUp", "Quarantine", "FleetRules", "View", "decide", "waits"]
+__all__ = ["Act", "Assign", "Close", "Decision", "FleetRules", "GiveUp", "Quarantine", "View", "decide", "waits"]
 
 Step = Literal["begin", "look", "end", "ship", "judge", "forget"]
 

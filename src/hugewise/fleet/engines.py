@@ -12,8 +12,7 @@ __all__ = ["engine_of"]
 
 
 def engine_of(inventory: Inventory, fleet: str, tell: Callable[[str], None]) -> Engine:
-    """Not connected yet; `fleet` is the identity of the fleet, and `tell` hears what a person should know.
-    """
+    """Not connected yet; `fleet` is the identity of the fleet, and `tell` hears what a person should know."""
     if inventory.fleet.engine == "ssh":
         return SshEngine(inventory)
     if inventory.fleet.engine == "dask":

@@ -15,7 +15,7 @@ from hugewise.fleet.calls import at_once
 from hugewise.fleet.engine import Engine, asked
 from hugewise.fleet.installation import different
 from hugewise.fleet.inventory import Inventory
-from hugewise.fleet.orders import Greeting, HelloOrder, Installed, FleetQuestion
+from hugewise.fleet.orders import FleetQuestion, Greeting, HelloOrder, Installed
 from hugewise.fleet.records import HostGreeted, Stood
 from hugewise.fleet.strata import Stratum
 
@@ -61,7 +61,9 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def greeted(engine: Engine, hosts: Sequence[str], question: FleetQuestion | None) -> dict[str, GatheredHost | HostProblem]:
+def greeted(
+    engine: Engine, hosts: Sequence[str], question: FleetQuestion | None
+) -> dict[str, GatheredHost | HostProblem]:
     """What each host answers to Hello, or why there is no answer. Raises nothing that one host can cause."""
 
     def hello(host: str) -> Greeting:

@@ -63,8 +63,8 @@ def begin_keeping(folder: Path, lock: int, command: Sequence[str] = THIS) -> Non
 
 
 def main(folder: Path, lock: int | None) -> None:
-    """`hugewise fleet keep FOLDER [LOCK]`: without the descriptor of the lock it is taken here, and where another keeper
-    has it, nothing is left to do.
+    """`hugewise fleet keep FOLDER [LOCK]`: without the descriptor of the lock it is taken here, and where another
+    keeper has it, nothing is left to do.
     """
     spooled = Spooled(folder)
     if lock is not None:

@@ -36,7 +36,16 @@ from hugewise import reading
 from hugewise.beneath import Folder
 from hugewise.errors import HugewiseError
 from hugewise.files import write_whole
-from hugewise.fleet.orders import MOST_FILES, BeginOrder, Cost, FileEntry, KeeperState, ManifestFound, AssignmentSeen, safe_file
+from hugewise.fleet.orders import (
+    MOST_FILES,
+    AssignmentSeen,
+    BeginOrder,
+    Cost,
+    FileEntry,
+    KeeperState,
+    ManifestFound,
+    safe_file,
+)
 
 __all__ = ["FINAL", "Fence", "KeptState", "Spooled", "WorkerAt", "last_words", "manifest"]
 
@@ -66,7 +75,7 @@ class WorkerAt(msgspec.Struct, frozen=True):
 
 
 class KeptState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a keeper last said of its assignment; see `orders.AssignmentSeen`. `folder` of the run is below `results`."""
+    """What a keeper last said of its assignment; see `AssignmentSeen`. `folder` of the run is below `results`."""
 
     state: KeeperState = "starting"
     folder: str | None = None

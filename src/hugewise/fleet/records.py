@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from hugewise.fleet.orders import Cost, Installed, KeeperState, FleetQuestion
+from hugewise.fleet.orders import Cost, FleetQuestion, Installed, KeeperState
 from hugewise.fleet.strata import Stratum
 
 __all__ = [

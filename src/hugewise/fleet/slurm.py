@@ -30,12 +30,12 @@ from hugewise.fleet.kept import FINAL, Spooled
 from hugewise.fleet.orders import (
     MOST_MESSAGE,
     Assignment,
+    AssignmentSeen,
     EndOrder,
     HelloOrder,
     HostAnswer,
     HostOrder,
     LookOrder,
-    AssignmentSeen,
     decode_answer,
 )
 from hugewise.fleet.place import HostPlace

@@ -27,6 +27,7 @@ from hugewise.fleet.installation import installed
 from hugewise.fleet.kept import FINAL, Fence, Spooled, WorkerAt
 from hugewise.fleet.orders import (
     Assignment,
+    AssignmentSeen,
     BeginOrder,
     Bytes,
     Done,
@@ -40,7 +41,6 @@ from hugewise.fleet.orders import (
     ManifestOrder,
     ReadOrder,
     Refusal,
-    AssignmentSeen,
     decode_order,
     encode,
     refused,
@@ -92,7 +92,10 @@ def obey(order: HostOrder, place: HostPlace) -> HostAnswer:
 
 
 def _of_one(
-    order: LookOrder | ManifestOrder | ReadOrder | ForgetOrder | EndOrder, spooled: Spooled, fleet: Path, place: HostPlace
+    order: LookOrder | ManifestOrder | ReadOrder | ForgetOrder | EndOrder,
+    spooled: Spooled,
+    fleet: Path,
+    place: HostPlace,
 ) -> HostAnswer:
     begun = spooled.ordered()
     if isinstance(order, ForgetOrder):

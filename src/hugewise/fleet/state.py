@@ -24,7 +24,7 @@ from hugewise.fleet.records import (
     Stood,
 )
 
-__all__ = ["FleetState", "HostStanding", "FleetWork"]
+__all__ = ["FleetState", "FleetWork", "HostStanding"]
 
 Passed = Literal["not yet", "passed", "failed"]
 

@@ -33,7 +33,7 @@ smaller) in at least one of the runs by the coin alone; how much, or that it is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -47,11 +47,14 @@ __all__ = [
     "Combined",
     "CombinedDirection",
     "ComparisonKey",
+    "Multiplied",
     "RunEvidence",
     "RunShare",
     "adjusted",
     "combine",
+    "judged",
     "not_separate",
+    "products",
 ]
 
 CombinedDirection = Literal["larger", "smaller", "undecided", "refused"]
@@ -151,25 +154,35 @@ def combine(sources: Sequence[RunEvidence], alpha: float) -> tuple[Combined, ...
     """
     if not 0 < alpha < 1:
         raise ValueError("alpha must be within 0 and 1")
+    shared = [one for one in products(sources) if len(one.each) > 1]
+    values = adjusted([side for one in shared for side in one.sides])
+    return tuple(judged(one, (values[2 * at], values[2 * at + 1]), alpha) for at, one in enumerate(shared))
+
+
+class Multiplied(NamedTuple):
+    """A comparison with the products of the e-values of the runs that have it; 0 where it is refused."""
+
+    each: Sequence[tuple[RunEvidence, Carried]]
+    refused: str
+    sides: tuple[float, float]
+
+
+def products(sources: Sequence[RunEvidence]) -> list[Multiplied]:
+    """Every comparison of the runs, in the order of their first run. Raises ValueError where coins are not separate."""
     if (same := not_separate(sources)) is not None:
         raise ValueError(same)
     found: dict[ComparisonKey, list[tuple[RunEvidence, Carried]]] = {}
     for source in sources:
         for one in source.comparisons:
             found.setdefault(one.key, []).append((source, one))
-    shared = [each for each in found.values() if len(each) > 1]
-    reasons = [_refusal(each) for each in shared]
-    sides = [
-        (0.0, 0.0)
-        if reason
-        else (product(one.larger or 0.0 for _, one in each), product(one.smaller or 0.0 for _, one in each))
-        for each, reason in zip(shared, reasons, strict=True)
-    ]
-    values = adjusted([value for pair in sides for value in pair])
-    return tuple(
-        _combined(each, reason, side, (values[2 * at], values[2 * at + 1]), alpha)
-        for at, (each, reason, side) in enumerate(zip(shared, reasons, sides, strict=True))
-    )
+    return [_multiplied(each) for each in found.values()]
+
+
+def _multiplied(each: Sequence[tuple[RunEvidence, Carried]]) -> Multiplied:
+    if refused := _refusal(each):
+        return Multiplied(each, refused, (0.0, 0.0))
+    sides = product(one.larger or 0.0 for _, one in each), product(one.smaller or 0.0 for _, one in each)
+    return Multiplied(each, "", sides)
 
 
 def adjusted(values: Sequence[float]) -> list[float]:
@@ -204,13 +217,9 @@ def _refusal(each: Sequence[tuple[RunEvidence, Carried]]) -> str:
     return ""
 
 
-def _combined(
-    each: Sequence[tuple[RunEvidence, Carried]],
-    refused: str,
-    sides: tuple[float, float],
-    after: tuple[float, float],
-    alpha: float,
-) -> Combined:
+def judged(multiplied: Multiplied, after: tuple[float, float], alpha: float) -> Combined:
+    """The comparison with what is concluded from its products; `after`: both as adjusted for all of the family."""
+    each, refused, sides = multiplied
     first = each[0][1]
     up = after[0] >= after[1]
     value = max(after)

@@ -51,12 +51,12 @@ class FixedN:
         self.planned = planned
         self._level = (1 - confidence) / family
         self._margin = margin
-        self._pairs = Pairs(contrast)
+        self.pairs = Pairs(contrast)
 
     def observe(self, block: Block) -> Decision:
         """Take in a closed block; after the stop nothing is taken in any more."""
-        if not self._pairs.exhausted(self.planned):
-            self._pairs.take(block)
+        if not self.pairs.exhausted(self.planned):
+            self.pairs.take(block)
         return self.decision()
 
     def decision(self) -> Decision:
@@ -66,19 +66,19 @@ class FixedN:
         if known.ratio is not None and known.p is not None:
             effect = Effect(known.ratio, known.low, known.high, known.confidence, known.p, known.n)
         return Decision(
-            "stop" if self._pairs.exhausted(self.planned) else "continue", effect, known.verdict, known.reason
+            "stop" if self.pairs.exhausted(self.planned) else "continue", effect, known.verdict, known.reason
         )
 
     def p_difference(self) -> float:
         """Two-sided p; 1 before the planned number of pairs, and where there is no verdict."""
-        if not self._final() or self._pairs.refusal(self.planned):
+        if not self._final() or self.pairs.refusal(self.planned):
             return 1.0
         p = _p_difference(self._analyses())
         return 1.0 if p is None else p
 
     def p_equivalence(self, margin: float) -> float:
         """p of the two one-sided tests; 1 also where an attempt failed."""
-        if not self._final() or self._pairs.refusal(self.planned) or self._pairs.failed:
+        if not self._final() or self.pairs.refusal(self.planned) or self.pairs.failed:
             return 1.0
         bound = math.log1p(margin)
         return max(1.0 if tests is None else tests.p_equivalence(bound) for tests in self._analyses())
@@ -92,11 +92,11 @@ class FixedN:
         verdict, reason = self._verdict(tests, low, high, level, margin)
         if len(analyses) > 1 and (lost := self._lost(verdict, kept, level, margin)):
             verdict, reason = "undecided", f"{reason}; but with all pairs kept in, {lost}"
-        return self._pairs.comparison(
+        return self.pairs.comparison(
             self.name,
             self.planned,
             Inference(verdict, reason, _ratio(tests), low, high),
-            ratio_all=_ratio(self._tests(self._pairs.everything)),
+            ratio_all=_ratio(self._tests(self.pairs.everything)),
             confidence=1 - level,
             p=_p_difference(analyses),
             final=self._final(),
@@ -104,7 +104,7 @@ class FixedN:
 
     def _analyses(self) -> list[Tests | None]:
         """The tests of the usable pairs, and where any were taken out those of all that have values too."""
-        usable, everything = self._pairs.usable, self._pairs.everything
+        usable, everything = self.pairs.usable, self.pairs.everything
         return [self._tests(each) for each in ([usable] if len(usable) == len(everything) else [usable, everything])]
 
     def _lost(self, verdict: Verdict, kept: Tests | None, level: float, margin: float) -> str:
@@ -114,7 +114,7 @@ class FixedN:
         if kept is None:
             return "there is no test"
         if verdict == "equivalent":
-            if failures := self._pairs.failed:
+            if failures := self.pairs.failed:
                 return f"attempts failed in {failures} pairs: that is not equivalent"
             inside = kept.p_equivalence(math.log1p(margin)) <= level / 2
             return "" if inside else "the interval reaches beyond the margin"
@@ -135,21 +135,21 @@ class FixedN:
         return paired([*known, *(worst * sign for sign in signs)])
 
     def _final(self) -> bool:
-        return len(self._pairs.usable) >= self.planned
+        return len(self.pairs.usable) >= self.planned
 
     def _verdict(
         self, tests: Tests | None, low: float | None, high: float | None, level: float, margin: float
     ) -> tuple[Verdict, str]:
-        refusal = self._pairs.refusal(self.planned)
+        refusal = self.pairs.refusal(self.planned)
         if refusal is not None:
             return "none", refusal
         if not self._final():
-            return "undecided", self._pairs.shortfall(self.planned)
+            return "undecided", self.pairs.shortfall(self.planned)
         if isinstance(tests, Signs):
             return self._by_signs(tests, level)
         if low is None or high is None:
-            return "undecided", f"{len(self._pairs.usable)} pairs are too few for an interval at this confidence"
-        failures = self._pairs.failures
+            return "undecided", f"{len(self.pairs.usable)} pairs are too few for an interval at this confidence"
+        failures = self.pairs.failures
         inside = 1 / (1 + margin) <= low and high <= 1 + margin
         if inside and not failures:
             return "equivalent", f"the whole interval lies within the margin of {margin:.3g}"

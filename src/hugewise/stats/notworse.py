@@ -30,7 +30,7 @@ class NotWorse(Sequential):
     @property
     def settled(self) -> Literal["not worse", "worse by more"] | None:
         """What is known of that; never where an attempt failed or could not be started."""
-        usable, smaller, larger = self._usable, self._smaller, self._larger
+        usable, smaller, larger = self.usable, self._smaller, self._larger
         if self.pairs.failed or self.pairs.refusal(self.planned) is not None:
             return None
         if self.contrast.metric.better == "higher":

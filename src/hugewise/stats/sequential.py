@@ -88,7 +88,7 @@ class Sequential:
         self.planned = planned
         self.alpha = alpha
         self._margin = margin
-        self._width = width
+        self.width = width
         self._covariate = covariate
         self.pairs = Pairs(contrast, covariate, spared=1)
         # By how much is the covariate different under the arm?
@@ -96,7 +96,7 @@ class Sequential:
         self._edge = round(math.log1p(margin), 9)  # as log-ratios are rounded: an effect of the margin itself ties
         # On the usable pairs, and on the kept-in ones with what is lost scored against "the arm is larger", or against
         # "smaller"; one and the same until they differ.
-        self._usable = self._larger = self._smaller = Watched(alpha, planned, self._edge)
+        self.usable = self._larger = self._smaller = Watched(alpha, planned, self._edge)
         self._average = campaign.Campaign(alpha)
         self._for_larger, self._for_smaller = EProcess(), EProcess()
         self._spread = Dispersion(alpha, planned)
@@ -138,7 +138,7 @@ class Sequential:
             tiers=self._tiers(effect),
             warnings=self._warnings(),
             **e_values(verdict, self._for_larger.up, self._for_smaller.down),
-            corrected=self._corrected() if verdict in ("better", "worse") and self._width is None else None,
+            corrected=self._corrected() if verdict in ("better", "worse") and self.width is None else None,
             spread=self._spread_found(),
             bias=None if bias is None or not math.isfinite(bias) else math.expm1(min(bias, 99)),
         )
@@ -148,8 +148,8 @@ class Sequential:
 
     def _add(self, kept: Pair, usable: Pair | None) -> None:
         """Take a block's kept-in pair, and the same pair where it is usable as it is."""
-        if kept != usable and self._usable is self._larger:
-            self._usable = copy.deepcopy(self._larger)
+        if kept != usable and self.usable is self._larger:
+            self.usable = copy.deepcopy(self._larger)
         if kept.lost and self._smaller is self._larger:
             self._smaller = copy.deepcopy(self._larger)
         difference = self._difference(kept)
@@ -164,8 +164,8 @@ class Sequential:
         self._spread.add(kept.arm, kept.baseline)
         if usable is None:
             return
-        if self._usable is not self._larger:
-            self._usable.add(self._difference(usable), usable.covariate)
+        if self.usable is not self._larger:
+            self.usable.add(self._difference(usable), usable.covariate)
         if usable.log_ratio is not None:
             self._average.add(usable.log_ratio)
 
@@ -177,11 +177,11 @@ class Sequential:
 
     def _narrow(self) -> bool:
         """Whether the interval is as narrow as was asked for. Remembered for each pair: it is asked again and again."""
-        if self._width is None or self._narrow_at == len(self.pairs.usable):
+        if self.width is None or self._narrow_at == len(self.pairs.usable):
             return True
         effect = self._effect()
         ends = None if effect is None or effect.low is None or effect.high is None else (effect.low, effect.high)
-        if ends is None or ends[1] - ends[0] > self._width:
+        if ends is None or ends[1] - ends[0] > self.width:
             return False
         self._narrow_at = len(self.pairs.usable)
         return True
@@ -198,7 +198,7 @@ class Sequential:
             return "none", refusal, None
         if self._moved.test.sign:
             return "none", f"{self._covariate}: {self._falsification()}", None
-        usable, withheld = self._usable, ""
+        usable, withheld = self.usable, ""
         within = usable.below and usable.above and self._smaller.below and self._larger.above
         if within and not self.pairs.failed:
             # What costs least is asked first: while a verdict is withheld, all of it is asked after every block.
@@ -250,7 +250,7 @@ class Sequential:
         return "" if self._fits(low, high) else "the estimate lies outside its interval: pairs share no one effect"
 
     def _fits(self, low: float, high: float) -> bool:
-        return self._usable.fits(low, high)
+        return self.usable.fits(low, high)
 
     def _borne_out(self, low: float, high: float, bias: float) -> bool:
         """Whether the interval lies between these log-ratios by more than `bias`, with all pairs kept in too.
@@ -258,10 +258,10 @@ class Sequential:
         Ends that their own tests have not rejected need no interval: most looks end there.
         """
         for end, side, kept in ((low + bias, 1, self._larger), (high - bias, -1, self._smaller)):
-            for watched in {id(one): one for one in (self._usable, kept)}.values():
+            for watched in {id(one): one for one in (self.usable, kept)}.values():
                 if math.isfinite(end) and watched.sign(end) != side:
                     return False
-        ends = self._usable.interval()
+        ends = self.usable.interval()
         return low + bias < ends[0] <= ends[1] < high - bias
 
     def _bias(self) -> float | None:
@@ -270,7 +270,7 @@ class Sequential:
         |b| times the largest shift of the covariate within its anytime interval, which holds with the error of its
         check. Infinite until that interval is bounded; None without a covariate, or where it has taken out nothing.
         """
-        coefficient = self._usable.pairs.coefficient
+        coefficient = self.usable.pairs.coefficient
         if self._covariate is None or coefficient == 0.0:
             return None
         return abs(coefficient) * max(abs(self._moved.low), abs(self._moved.high))
@@ -294,7 +294,7 @@ class Sequential:
             return (f"the covariate {self._covariate} was measured in no pair: nothing was taken out",)
         if not any(pair.covariate for pair in pairs):
             return (f"the covariate {self._covariate} was the same on both sides of every pair: nothing was taken out",)
-        bought = variance_ratio([self._difference(pair) for pair in pairs], self._usable.pairs.values)
+        bought = variance_ratio([self._difference(pair) for pair in pairs], self.usable.pairs.values)
         said = f"the covariate {self._covariate} was taken out of the differences"
         if bought is not None:
             said += f": their variance is {bought:.3g} times that of the plain ones"
@@ -310,10 +310,10 @@ class Sequential:
         return f" ({said})" if said else ""
 
     def _crossed(self) -> tuple[Verdict, str, Reach | None]:
-        sign = self._usable.test.sign
+        sign = self.usable.test.sign
         average = self._campaign_interval()
         verdict: Verdict = "better" if (sign > 0) == (self.contrast.metric.better == "higher") else "worse"
-        crossed = f"the exact test crossed at pair {self._usable.test.crossed_at}{self._also_kept()}"
+        crossed = f"the exact test crossed at pair {self.usable.test.crossed_at}{self._also_kept()}"
         if average is None:
             return verdict, f"{crossed}: in this campaign", "this campaign"
         low, high = average
@@ -334,11 +334,11 @@ class Sequential:
 
     def _corrected(self) -> float | None:
         """The ratio corrected for having stopped when it looked decided."""
-        pairs, values = len(self.pairs.usable), self._usable.pairs
+        pairs, values = len(self.pairs.usable), self.usable.pairs
         if pairs > self.planned:
             return None
         found = stopping.corrected(
-            values.centre(), scale(values.values), self._usable.test.crossed_at, self.alpha, self.planned, pairs=pairs
+            values.centre(), scale(values.values), self.usable.test.crossed_at, self.alpha, self.planned, pairs=pairs
         )
         return None if found is None else ratio_of(found)
 
@@ -347,7 +347,7 @@ class Sequential:
         if not self.pairs.everything:
             return None
         if len(self.pairs.everything) == len(self.pairs.usable) and not self._moved.test.sign:
-            return ratio_of(self._usable.pairs.centre())  # they are the same
+            return ratio_of(self.usable.pairs.centre())  # they are the same
         return ratio_of(self._centre(self.pairs.everything))
 
     def _centre(self, pairs: Sequence[Pair]) -> float:
@@ -362,8 +362,8 @@ class Sequential:
             return None
         # A covariate that the arm moves is not used, and what it made of the interval not shown.
         moved = bool(self._moved.test.sign)
-        low, high = (-math.inf, math.inf) if moved else self._usable.interval()
-        centre = self._centre(self.pairs.usable) if moved else self._usable.pairs.centre()
+        low, high = (-math.inf, math.inf) if moved else self.usable.interval()
+        centre = self._centre(self.pairs.usable) if moved else self.usable.pairs.centre()
         return Effect(
             ratio=ratio_of(centre),
             low=ratio_of(low) if math.isfinite(low) else None,

@@ -55,13 +55,15 @@ from hugewise.stats.numbers import Integers, Numbers
 from hugewise.stats.power import WALKED, sizes, typical
 from hugewise.stats.scores import STEPS, magnitudes
 
-__all__ = ["corrected"]
+__all__ = ["EndLaw", "corrected", "end_law"]
 
 _STREAMS = 2000
 _WORK = 2_000_000  # pairs of all streams together, at most
 _STEP = 32  # pairs followed at once; the ranks of the first of these are real
 _REACH = 5  # walks are followed to so many times the pairs at the crossing
 _GRID = 0.04  # between two thetas, in their logarithm
+_COARSE = 4  # as many of these between two thetas of a law
+_LEAST, _FARTHEST = 0.4, 4.0  # standard errors of all pairs; deviations: all of the first pairs agree there
 
 
 def corrected(
@@ -87,6 +89,53 @@ def corrected(
     return math.copysign(_solve(stop, abs(centre) / unit) * unit, centre)
 
 
+class EndLaw:
+    """How estimates lie where comparisons end, over all ends, whatever they were; in units of `scale`.
+
+    It is made of the same walks as `corrected`, at thetas between which all is taken to be straight. About a second to
+    make.
+    """
+
+    def __init__(self, stop: _Stop) -> None:
+        lowest = math.log(_LEAST * math.sqrt(stop.group / stop.last))
+        highest = math.log(_FARTHEST * math.sqrt(stop.group))
+        places = range(math.floor(lowest / _GRID), math.ceil(highest / _GRID), _COARSE)
+        self._unit = math.sqrt(stop.group)
+        self._thetas = np.array([0.0, *(math.exp(_GRID * place) for place in places)])
+        ended = [_walks(stop, theta) for theta in self._thetas[1:].tolist()]
+        expected = [_mean(theta, *found) for theta, found in zip(self._thetas[1:].tolist(), ended, strict=True)]
+        self._expected = np.maximum.accumulate([0.0, *expected])
+        errors = [self._spread(theta, *found) for theta, found in zip(self._thetas[1:], ended, strict=True)]
+        self._errors = np.array([errors[0], *errors])
+
+    def corrected(self, estimate: float) -> float:
+        """The theta whose expected estimate is this one; as `corrected`, to 2% of the estimate."""
+        size = abs(estimate) * self._unit
+        found = min(size, float(np.interp(size, self._expected, self._thetas, right=size)))
+        return math.copysign(found / self._unit, estimate)
+
+    def error(self, theta: float) -> float:
+        """The standard deviation of the corrected estimate where theta is true."""
+        return float(np.interp(abs(theta) * self._unit, self._thetas, self._errors)) / self._unit
+
+    def _spread(self, theta: float, ends: Numbers, sums: Numbers) -> float:
+        plain = theta + sums / ends
+        inverse = np.interp(np.abs(plain), self._expected, self._thetas, right=math.inf)
+        return float(np.std(np.sign(plain) * np.minimum(np.abs(plain), inverse)))
+
+
+@lru_cache(maxsize=64)
+def end_law(alpha: float, budget: int, last: int) -> EndLaw:
+    """The law for a test of `alpha` over `budget` pairs that is given up after `last` pairs at the latest. Far more of
+    them than there were make it coarse: beyond 2,000 pairs come in groups.
+
+    Raises ValueError on an alpha or a budget out of range, and unless 1 <= last <= budget.
+    """
+    if not 1 <= last <= budget:
+        raise ValueError("the law needs 1 <= last <= budget")
+    return EndLaw(_until(1, last, alpha, budget))
+
+
 class _Stop(NamedTuple):
     """When walks end: at the crossing, not before pair `least`, and at `last` at the latest. Pairs come in groups."""
 
@@ -99,7 +148,14 @@ class _Stop(NamedTuple):
 
 def _stop(least: int, pairs: int, alpha: float, budget: int) -> _Stop:
     # In powers of two, so that walks once made serve for many a crossing.
-    last = min(budget, math.ceil(WALKED * 2.0 ** math.ceil(math.log2(_REACH * pairs / WALKED))))
+    return _until(least, min(budget, _power_of_two(_REACH * pairs)), alpha, budget)
+
+
+def _power_of_two(pairs: int) -> int:
+    return math.ceil(WALKED * 2.0 ** math.ceil(math.log2(pairs / WALKED)))
+
+
+def _until(least: int, last: int, alpha: float, budget: int) -> _Stop:
     group = -(-last // WALKED)
     if group == 1:
         return _Stop(alpha, budget, least, last, 1)
@@ -137,7 +193,10 @@ def _solve(stop: _Stop, estimate: float) -> float:
 def _expected(stop: _Stop, place: int) -> float:
     """E_theta of the mean at the stop, differences being normal with mean theta = exp(0.04 `place`) and deviation 1."""
     theta = math.exp(_GRID * place)
-    ends, sums = _walks(stop, theta)
+    return _mean(theta, *_walks(stop, theta))
+
+
+def _mean(theta: float, ends: Numbers, sums: Numbers) -> float:
     error = sums / ends  # of the estimate
     spread = float(np.var(sums))
     slope = float(np.mean(error * (sums - np.mean(sums)))) / spread if spread > 0 else 0.0

@@ -125,7 +125,7 @@ class PseudoMedian(ToTheEnd):
         return True
 
     def comparison(self) -> Comparison:
-        values = np.array(self._usable.pairs.values)
+        values = np.array(self.usable.pairs.values)
         sums = (values[:, None] + values[None, :])[np.triu_indices(len(values))]
         return msgspec.structs.replace(super().comparison(), ratio=math.exp(float(np.median(sums)) / 2))
 

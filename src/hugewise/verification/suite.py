@@ -18,6 +18,7 @@ from hugewise.verification import (
     coverage,
     dispersion,
     evalue,
+    fleets,
     knees,
     ledger,
     magnitudes,
@@ -51,6 +52,7 @@ _TASKS: dict[str, Callable[[Options, Candidate, Numbers | None], list[Task]]] = 
     "planning": lambda of, *_: planning.tasks(of.seed, max(of.pilots, 1000) if of.long else of.pilots),
     "screening": lambda of, *_: screenings.tasks(of.seed, 2 * of.blocks * (5 if of.long else 1)),
     "knee": lambda of, *_: knees.tasks(of.seed, 2 * of.blocks * (5 if of.long else 1)),
+    "fleet": lambda of, *_: fleets.tasks(of.seed, of.fleets * (10 if of.long else 1)),
     "power": lambda of, candidate, _: power.tasks(candidate, of.seed, of.replays),
 }
 CHECKS = tuple(_TASKS)
@@ -74,7 +76,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stops     streams of each case of the correction for stopping
     spreads   streams of each case of the test of spread
     pilots    simulated pilots of each case of planning
-    long      five times the blocks, four times the spreads, 1,000 pilots and what needs 20,000 pairs: hours of CPU
+    fleets    simulated fleets of 10 hosts of each case of pooling
+    long      five times the blocks, four times the spreads, 1,000 pilots, ten times the fleets and what needs 20,000 pairs: hours of CPU
     vector    a file of magnitudes of the caller's own, for size and ledger
     run       a finished run's folder, for the coins
     jobs      processes; 1: this one
@@ -93,6 +96,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stops: int = 1000
     spreads: int = 100
     pilots: int = 300
+    fleets: int = 100
     long: bool = False
     vector: Path | None = None
     run: Path | None = None
@@ -135,7 +139,7 @@ def _tasks(options: Options, candidate: Candidate) -> list[Task]:
     for name in ("seed", "jobs"):
         if getattr(options, name) < 0:
             raise UserError(f"--{name} {getattr(options, name)}: below 0", hint="give a whole number from 0 on")
-    for name in ("streams", "replays", "repeats", "relations", "blocks", "stops", "spreads", "pilots"):
+    for name in ("streams", "replays", "repeats", "relations", "blocks", "stops", "spreads", "pilots", "fleets"):
         if getattr(options, name) < 1:
             raise UserError(f"--{name} {getattr(options, name)}: below 1", hint="give a whole number from 1 on")
     own: Numbers | None = None if options.vector is None else magnitudes.read(options.vector)

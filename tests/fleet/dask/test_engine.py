@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from hugewise.errors import HostLostError, HugewiseError, UserError
 from hugewise.fleet.dask.engine import DaskEngine
-from hugewise.fleet.orders import ForgetOrder, Greeting, HelloOrder, LookOrder, AssignmentSeen
+from hugewise.fleet.orders import AssignmentSeen, ForgetOrder, Greeting, HelloOrder, LookOrder
 from hugewise.fleet.worker import process
 from tests.fleet.dask.local import COORDINATOR, NOWHERE, Local, listening, until
 

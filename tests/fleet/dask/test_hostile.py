@@ -19,7 +19,7 @@ from hugewise.fleet.certificates import Identity
 from hugewise.fleet.dask import settings
 from hugewise.fleet.dask.engine import DaskEngine
 from hugewise.fleet.dask.worker import WorkerSettings
-from hugewise.fleet.orders import LookOrder, AssignmentSeen
+from hugewise.fleet.orders import AssignmentSeen, LookOrder
 from tests.fleet.dask.local import NOWHERE, Local, until
 
 LOOK = LookOrder(assignment=NOWHERE)

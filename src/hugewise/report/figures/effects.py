@@ -14,7 +14,7 @@ from hugewise.report.numbers import ends, percent
 from hugewise.report.sentences import SYMBOLS, effect_of
 from hugewise.visible import printable
 
-__all__ = ["effects", "overview"]
+__all__ = ["effects", "overview", "ratio_axis"]
 
 _STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
 _VERDICT_SHAPES = {
@@ -45,7 +45,9 @@ def effects(cell: CellResult, palette: Mapping[str, str], margin: float) -> Spec
     title = (
         f"{printable(cell.metric.name)}: change against {printable(cell.baseline)}, band ±{percent(margin)} ({good})"
     )
-    return beside(names, rows, _layers(rows, _axis(rows, title), nominal(names, names), WIDTH), 36, scale=_TOUCHING)
+    return beside(
+        names, rows, _layers(rows, ratio_axis(rows, title), nominal(names, names), WIDTH), 36, scale=_TOUCHING
+    )
 
 
 def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
@@ -61,7 +63,7 @@ def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
     title = f"change against the baseline, with the margin of ±{percent(results.margin)}"
     width = WIDTH + 180
     encoding = {"y": {**row_axis(names), "scale": _TOUCHING}}
-    layers = _layers(rows, _axis(rows, title), nominal(names, names), width)
+    layers = _layers(rows, ratio_axis(rows, title), nominal(names, names), width)
     header = {"labelOrient": "top", "labelAnchor": "start", "labelPadding": 2}
     cells = list(dict.fromkeys(row["cell"] for row in rows))
     return chart(
@@ -78,7 +80,7 @@ def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
 def _row(comparison: Comparison, margin: float) -> dict[str, Any] | None:
     """What is drawn of a comparison, None for nothing; `ratio` is None where there is no finite one.
 
-    An end that is not there is None, until `_axis` puts it at the edge.
+    An end that is not there is None, until `ratio_axis` puts it at the edge.
     """
     low, high = ends(comparison.low, comparison.high)
     ratio = comparison.ratio
@@ -100,7 +102,7 @@ def _row(comparison: Comparison, margin: float) -> dict[str, Any] | None:
     }
 
 
-def _axis(rows: Sequence[dict[str, Any]], title: str) -> Spec:
+def ratio_axis(rows: Sequence[dict[str, Any]], title: str) -> Spec:
     """The axis of ratios, labelled as changes: linear for small spans, else logarithmic (a ratio and its inverse
     then lie at equal distances from none). Ends that are open, or far away, are put at its edges.
     """

@@ -1,0 +1,293 @@
+"""The report of a fleet over millions of attempts: seconds and peak memory, from 200 hosts' runs with their Parquet.
+
+Runs as hosts ship them, with logs under their hash chain and gathered attempts, are written once below .bench/fleet.
+What is measured: what `hugewise fleet report` does (every file of every run hashed, summaries read, hosts pooled, the
+report written) in a process of its own, for several sizes; and what a run costs once, when it was brought: to be read
+under its hash chain, judged and summarised. The exponents say what ten times as much would take.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from hugewise.analysis.host_summary import HostSummary, summarised
+from hugewise.fleet import summaries
+from hugewise.fleet.folder import FleetFolder
+from hugewise.fleet.orders import Installed, Question
+from hugewise.fleet.records import Assigned, FleetOpened, HostGreeted, RunShipped
+from hugewise.fleet.strata import Stratum
+from hugewise.model.coin import commitment
+from hugewise.model.deployment import Deployment
+from hugewise.model.metric import COMMON
+from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Treatment
+from hugewise.model.trial import Attempt, DeliveryThreshold
+from hugewise.store import compacted
+from hugewise.store.folder import RunFolder
+from hugewise.store.log import sealed
+from hugewise.store.records import (
+    ArmRecord,
+    AttemptStored,
+    Begun,
+    BlockClosed,
+    BlockOpened,
+    CellRecord,
+    Closed,
+    KnobSet,
+    Opened,
+    Record,
+)
+from hugewise.study.load import parse
+from hugewise.study.study import Study
+
+HOSTS = 200
+SIZES = (1_250, 6_250, 50_000)
+"""Attempts of a host."""
+KINDS = 4
+"""Runs that are drawn; the other hosts have theirs under coins of their own."""
+MOST_SECONDS, MOST_BYTES = 30.0, 2 << 30
+PLACE = Path(".bench/fleet")
+ARMS = ("base", "thp")
+RECORDED = Path(__file__).parent / "recorded"
+ATTEMPT = msgspec.json.decode((RECORDED / "attempt.json").read_bytes(), type=Attempt)
+CELL = ATTEMPT.cell
+
+
+class Cost(NamedTuple):
+    """Of a process: seconds and peak bytes."""
+
+    seconds: float
+    peak: int
+
+
+def study(pairs: int) -> Study:
+    """One with so many pairs declared."""
+    return parse(
+        f'format = 1\nname = "fleet"\npolicies = ["base", "thp"]\nmethod = "sequential"\nconfidence = 0.99\n'
+        f'budget = {{ blocks = {pairs} }}\n[[workload]]\nname = "chase"\n',
+        "fleet.toml",
+    )
+
+
+def fleet(attempts: int, hosts: int = HOSTS) -> tuple[Path, Cost]:
+    """A fleet's folder with so many attempts of each host, and what a summary costs; made where it is not there.
+
+    The attempts of `KINDS` hosts are drawn, and those of the others are theirs under coins of their own: each log has
+    its own chain. So are summaries, of which every host's is kept as the report that first needed it would have.
+    """
+    done = PLACE / f"{attempts}-{hosts}"
+    if (done / "made.json").exists():
+        path, seconds, peak = json.loads((done / "made.json").read_text(encoding="utf-8"))
+        return Path(path), Cost(seconds, peak)
+    shutil.rmtree(done, ignore_errors=True)
+    of = study(attempts // 2)
+    made = FleetFolder.new(done, of.name)
+    made.make(study_toml="", hosts_toml="")
+    names = [f"h{number:03d}" for number in range(hosts)]
+    here = Installed(version="0", package="0" * 64, probe=None, probe_version=None, python="3", machine="x86_64")
+    question = Question(text="x")
+    made.append(
+        FleetOpened(
+            t=0.0, fleet=made.fleet, study=of.name, digest=of.digest, question=question, hosts=tuple(names),
+            installed=here,
+        )
+    )  # fmt: skip
+    drawn = [Drawn.of(attempts, kind) for kind in range(min(KINDS, hosts))]
+    known: dict[int, HostSummary] = {}
+    costs = []
+    for number, name in enumerate(names, 1):
+        kind = number % len(drawn)
+        path = run(made.path / "hosts" / name, of, drawn[kind], number)
+        if kind not in known:
+            costs.append(timed("summary", path))
+            known[kind] = summarised(path)
+        else:
+            _keep_as(known[kind], path, made.path)
+        told = Stratum(
+            cpu=f"CPU {kind}", microcode="1", kernel="6", libc="g", pages="p", hypervisor="none", memory="fresh"
+        )
+        made.append(HostGreeted(t=0.0, host=name, stratum=told, machine=None, name=name, root=True, installed=here))
+        made.append(Assigned(t=0.0, number=number, host=name, purpose="study", place=name))
+        folder = str(path.relative_to(made.path))
+        made.append(RunShipped(t=0.0, number=number, folder=folder, digest="0" * 64, files=3, size=0))
+    one = Cost(statistics.median(cost.seconds for cost in costs), max(cost.peak for cost in costs))
+    (done / "made.json").write_text(json.dumps([str(made.path), *one]), encoding="utf-8")
+    return made.path, one
+
+
+def _keep_as(known: HostSummary, path: Path, fleet: Path) -> None:
+    """Keep the summary of a run that differs from the known one by its coins and its chain alone."""
+    opened, assigned = RunFolder(path).opened(), summaries.place_of(fleet, path)
+    assert isinstance(assigned, Path) and known.evidence is not None
+    named = {"run": opened.run, "seed_hash": opened.seed_hash}
+    evidence = msgspec.structs.replace(known.evidence, **named)
+    summaries.keep(assigned, msgspec.structs.replace(known, **named, evidence=evidence, hash=None))
+
+
+class Drawn(NamedTuple):
+    """The file of a run's gathered attempts, and the lines of its log but for the first and the last."""
+
+    gathered: Path
+    lines: list[bytes]
+
+    @classmethod
+    def of(cls, attempts: int, kind: int) -> Drawn:
+        # No effect, so that nothing stops early: the most that a summary can cost.
+        levels = np.exp(0.02 * np.random.default_rng(kind).standard_normal((attempts // 2, 2)))
+        texts = [_text(arm, order) for order, arm in enumerate(ARMS)]
+        records: dict[str, str] = {}
+        lines = [msgspec.json.encode(KnobSet(t=0.0, id="all", values=ATTEMPT.knobs))]
+        for block, values in enumerate(levels.tolist(), 1):
+            events: list[Record] = [BlockOpened(t=block, block=block, cell=CELL, session=1, arms=ARMS)]
+            for order, (arm, value) in enumerate(zip(ARMS, values, strict=True)):
+                name = f"b{block:05d}-{order}-{arm}-1"
+                text = texts[order].replace('"@block"', str(block)).replace('"@value"', repr(value))
+                records[name] = text
+                events += [
+                    Begun(t=block, block=block, arms=[arm], number=1),
+                    AttemptStored(t=block, attempt=name, digest=hashlib.sha256(text.encode()).hexdigest()),
+                ]
+            events.append(BlockClosed(t=block, block=block, state="complete"))
+            lines += map(msgspec.json.encode, events)
+        gathered = PLACE / f"{attempts}-{kind}.parquet"
+        compacted.write(gathered, records)
+        return cls(gathered, lines)
+
+
+def run(place: Path, of: Study, drawn: Drawn, number: int) -> Path:
+    """An ended run: its log under a seed of its own, and the file that its attempts were gathered in."""
+    place.mkdir(parents=True)
+    seed = number.to_bytes(16, "big")
+    folder = RunFolder.create(place, of.name, study_json=msgspec.json.encode(of), study_toml=None, seed=seed)
+    known: dict[str, Any] = {"host": {"name": place.name}, "versions": {}, "settings": {}, "left_out": ()}
+    known |= {"run": folder.run, "study": of.name, "digest": of.digest, "seed_hash": commitment(seed)}
+    folder.append(Opened(t=0.0, mechanism="system", boot_id=ATTEMPT.boot_id, cells=(cell(),), **known))
+    head = RunFolder(folder.path).read().hash or ""
+    lines = []
+    last = msgspec.json.encode(Closed(t=len(drawn.lines), state="finished", seed=seed.hex()))
+    for body in (*drawn.lines, last):
+        line, head = sealed(body, head)
+        lines.append(line)
+    with (folder.path / "run.jsonl").open("ab") as log:
+        log.write(b"\n".join(lines) + b"\n")
+    shutil.copyfile(drawn.gathered, folder.path / "attempts.parquet")
+    return folder.path
+
+
+def cell() -> CellRecord:
+    def arm(name: str) -> ArmRecord:
+        treatment = Treatment(policy=name, mechanism="system", target=PageTarget("any", 4096))
+        return ArmRecord(name, treatment, 0, Deployment(note=""))
+
+    return CellRecord(
+        id=CELL,
+        workload="chase",
+        values={},
+        metric=COMMON[0],
+        baseline="base",
+        delivery=DeliveryThreshold(0.95, 0.01),
+        arms=tuple(map(arm, ARMS)),
+    )
+
+
+def _text(arm: str, order: int) -> str:
+    """The record of an attempt, with places for its block and its value."""
+    changes: dict[str, Any] = {"arm": arm, "baseline": arm == "base", "policy": arm, "order": order, "knobs": {}}
+    made = msgspec.to_builtins(msgspec.structs.replace(ATTEMPT, **changes, knobs_as="all", state="accepted"))
+    made["block"], made["metrics"][COMMON[0].name] = "@block", "@value"
+    return json.dumps(made)
+
+
+def child(what: str, path: Path) -> None:
+    """Do it, and tell seconds and peak bytes of this process and those that it started."""
+    began = time.perf_counter()
+    if what == "summary":
+        summarised(path)
+    else:
+        from hugewise.fleet.pooled import pooled  # noqa: PLC0415
+        from hugewise.report.fleet import write  # noqa: PLC0415
+
+        found = pooled(path)
+        write(found, path)
+        assert len(found.hosts) == len(list((path / "hosts").iterdir()))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps([time.perf_counter() - began, peak]))
+
+
+def timed(what: str, path: Path) -> Cost:
+    command = [sys.executable, "-m", "bench.fleet", what, str(path)]
+    seconds, peak = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return Cost(seconds, peak)
+
+
+def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """The slope of cost over size, in logarithms, between the last two."""
+    return math.log(costs[-1] / costs[-2]) / math.log(sizes[-1] / sizes[-2])
+
+
+def beyond(sizes: Sequence[float], costs: Sequence[float], times: float) -> float:
+    """The cost at so many times the last size."""
+    return float(costs[-1] * times ** max(0.0, exponent(sizes, costs)))
+
+
+def show(hosts: int, sizes: Sequence[int], reports: Sequence[Cost], made: Sequence[Cost]) -> str:
+    """The tables, at 80 columns."""
+    lines = [f"{'attempts':>12}{'report s':>10}{'peak GiB':>10}{'a summary s':>13}{'peak GiB':>10}"]
+    for size, report, summary in zip(sizes, reports, made, strict=True):
+        lines.append(
+            f"{size * hosts:>12,}{report.seconds:>10.1f}{report.peak / 2**30:>10.2f}"
+            f"{summary.seconds:>13.1f}{summary.peak / 2**30:>10.2f}"
+        )
+    seconds, peaks = [one.seconds for one in reports], [float(one.peak) for one in reports]
+    lines.append(
+        f"ten times as much: {beyond(sizes, seconds, 10):.0f} s (exponent {exponent(sizes, seconds):.2f}), "
+        f"{beyond(sizes, peaks, 10) / 2**30:.2f} GiB (exponent {exponent(sizes, peaks):.2f})"
+    )
+    most = reports[-1]
+    word = "met" if most.seconds <= MOST_SECONDS and most.peak <= MOST_BYTES else "MISSED"
+    lines.append(f"target at {sizes[-1] * hosts:,}: {MOST_SECONDS:g} s and {MOST_BYTES >> 30} GiB -> {word}")
+    of_one = [one.seconds for one in made]
+    lines.append(
+        f"a summary is made once, when its run was brought: exponent {exponent(sizes, of_one):.2f} "
+        f"in attempts; all {hosts}: {of_one[-1] * hosts / 60:.0f} min of one CPU"
+    )
+    return "\n".join(lines)
+
+
+def measure(sizes: Sequence[int] = SIZES, hosts: int = HOSTS) -> tuple[list[Cost], list[Cost]]:
+    """Reports and summaries."""
+    reports, made = [], []
+    for size in sizes:
+        path, summary = fleet(size, hosts)
+        timed("report", path)  # it makes the summaries that were not kept
+        reports.append(timed("report", path))
+        made.append(summary)
+    return reports, made
+
+
+def main(sizes: Sequence[int] = SIZES, hosts: int = HOSTS) -> int:
+    """Measure and print. Returns 0: a busy machine is no failure."""
+    print(f"The report of a fleet of {hosts} hosts (the data are made once, below {PLACE})")
+    print(show(hosts, sizes, *measure(sizes, hosts)))
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        child(sys.argv[1], Path(sys.argv[2]))
+    else:
+        sys.exit(main())

@@ -1,0 +1,309 @@
+"""What the runs of many hosts say together, from their summaries: each host, each stratum, and the fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from hugewise.analysis.host_summary import HostComparison, HostSummary
+from hugewise.errors import UserError
+from hugewise.model.fleet import (
+    FleetComparison,
+    HostEffect,
+    PooledEffect,
+    ProductOfEvidence,
+    WithoutHost,
+)
+from hugewise.model.metric import Metric
+from hugewise.model.results import Verdict
+from hugewise.stats import pooling, strata
+from hugewise.stats.evidence import Combined, RunEvidence
+from hugewise.stats.heterogeneity import Hosts, TypicalEffect
+from hugewise.stats.pairs import ratio_of
+from hugewise.stats.pooling import Held
+
+__all__ = ["MeasuredHost", "compared"]
+
+Key = tuple[str, str, str, str]
+"""Cell, arm, baseline, metric."""
+_SHOWN = 3  # names in a sentence
+
+
+class MeasuredHost(NamedTuple):
+    """A host of the inventory, the name of its stratum, and what its run brought."""
+
+    host: str
+    stratum: str
+    summary: HostSummary
+
+
+class _Part(NamedTuple):
+    """The hosts of a stratum that measured a comparison; `pooled`: of those with an estimate, in `having`."""
+
+    stratum: str
+    each: Sequence[tuple[MeasuredHost, HostComparison]]
+    having: Sequence[str]
+    pooled: Hosts | None
+    typical: TypicalEffect | None
+
+
+class _Asked(NamedTuple):
+    """A typical effect that is to be judged."""
+
+    key: Key
+    stratum: str
+    effect: TypicalEffect
+
+
+def compared(
+    measured: Sequence[MeasuredHost], shares: Mapping[str, float], confidence: float, margin: float
+) -> tuple[FleetComparison, ...]:
+    """Every comparison that a host measured, in the order of the hosts; judged together at `confidence`.
+
+    `shares` has how much of the fleet each stratum is, in any unit. Raises UserError where two runs have the same
+    coins.
+    """
+    metrics: dict[Key, Metric] = {}
+    found: dict[Key, dict[str, list[tuple[MeasuredHost, HostComparison]]]] = {}
+    for host in measured:
+        known = {cell.cell: cell.metric for cell in host.summary.cells}
+        for one in host.summary.comparisons:
+            key = one.cell, one.found.arm, one.found.baseline, one.found.metric
+            metrics.setdefault(key, known[one.cell])
+            found.setdefault(key, {}).setdefault(host.stratum, []).append((host, one))
+    parts = {key: [_part(name, each) for name, each in by.items()] for key, by in found.items()}
+    fleet = {key: _fleet(each, shares) for key, each in parts.items()}
+    asked = [one for key, each in parts.items() for one in _asked(key, metrics[key], each, fleet[key])]
+    better = [metrics[one.key].better == "higher" for one in asked]
+    held = pooling.held([one.effect for one in asked], better, 1 - confidence, margin)
+    verdicts = {(one.key, one.stratum): each for one, each in zip(asked, held, strict=True)}
+    evidence = _evidence(measured, 1 - confidence)
+    return tuple(
+        FleetComparison(
+            cell=key[0],
+            arm=key[1],
+            baseline=key[2],
+            metric=metrics[key],
+            hosts=tuple(effect for part in each for effect in _hosts(part)),
+            strata=tuple(
+                _stratum(part, metrics[key], verdicts.get((key, part.stratum)), evidence.get((key, part.stratum), ()))
+                for part in each
+            ),
+            fleet=_whole(each, fleet[key], metrics[key], verdicts.get((key, strata.ALL)), evidence.get((key, ""), ())),
+        )
+        for key, each in parts.items()
+    )
+
+
+def _part(stratum: str, each: Sequence[tuple[MeasuredHost, HostComparison]]) -> _Part:
+    estimates = [(host.host, one.estimate) for host, one in each if one.estimate is not None]
+    if not estimates:
+        return _Part(stratum, each, (), None, None)
+    hosts = pooling.pooled([one for _, one in estimates])
+    return _Part(stratum, each, [name for name, _ in estimates], hosts, hosts.typical())
+
+
+def _fleet(parts: Sequence[_Part], shares: Mapping[str, float]) -> TypicalEffect | str:
+    """The effect over the fleet; why there is none, in words."""
+    of_fleet = [part for part in parts if shares.get(part.stratum, 0.0) > 0]
+    typical = {part.stratum: part.typical for part in of_fleet if part.typical is not None}
+    if not typical:
+        return "no stratum has two hosts with an estimate"
+    if lacking := [part.stratum for part in of_fleet if part.stratum not in typical]:
+        return f"no typical effect is known of {_several(lacking)}"
+    return pooling.fleet_effect(typical, pooling.shares(shares, list(typical)))
+
+
+def _asked(key: Key, metric: Metric, parts: Sequence[_Part], fleet: TypicalEffect | str) -> Iterator[_Asked]:
+    """The effects that verdicts are wanted on; whether one is asked for is never decided by an estimate."""
+    if metric.better == "neutral":
+        return
+    for part in parts:
+        if part.typical is not None and not _failing(part):
+            yield _Asked(key, part.stratum, part.typical)
+    if len(parts) > 1 and not isinstance(fleet, str) and not any(map(_failing, parts)):
+        yield _Asked(key, strata.ALL, fleet)
+
+
+def _failing(part: _Part) -> list[str]:
+    """Hosts without an estimate since attempts failed, or could not be started, there: it is no typical effect that
+    leaves them out.
+    """
+    return [
+        host.host
+        for host, one in part.each
+        if one.estimate is None
+        and one.found.failures_arm
+        + one.found.failures_baseline
+        + one.found.unstarted_arm
+        + one.found.unstarted_baseline
+    ]
+
+
+def _hosts(part: _Part) -> Iterator[HostEffect]:
+    values = {}
+    if part.pooled is not None:
+        values = dict(zip(part.having, zip(part.pooled.estimates, part.pooled.errors, strict=True), strict=True))
+    for host, one in part.each:
+        value = values.get(host.host)
+        yield HostEffect(
+            host=host.host,
+            stratum=part.stratum,
+            verdict=one.found.verdict,
+            reason=one.found.reason,
+            n=one.found.n,
+            ratio=one.found.ratio,
+            low=one.found.low,
+            high=one.found.high,
+            confidence=one.found.confidence,
+            pooled_ratio=None if value is None else ratio_of(float(value[0])),
+            error=None if value is None else float(value[1]),
+            absent=one.absent,
+        )
+
+
+def _stratum(part: _Part, metric: Metric, held: Held | None, evidence: Sequence[ProductOfEvidence]) -> PooledEffect:
+    hosts, typical = part.pooled, part.typical
+    reason = _reason(held, metric, _failing(part), "" if typical is not None else _too_few(part))
+    made = PooledEffect(
+        stratum=part.stratum,
+        asked=len(part.each),
+        hosts=len(part.having),
+        verdict=_verdict(held, metric, typical),
+        reason=reason,
+        evidence=tuple(evidence),
+    )
+    if hosts is None or typical is None:
+        return made
+    spread, next_ = hosts.tau_interval(), hosts.next_host()
+    below = hosts.chance_below(0.0)
+    low, high = _ends(held)
+    return msgspec.structs.replace(
+        made,
+        ratio=ratio_of(typical.centre),
+        low=low,
+        high=high,
+        confidence=None if held is None else held.confidence,
+        p=None if held is None else held.p,
+        error=typical.error,
+        spread=hosts.tau(),
+        spread_low=None if spread is None else spread[0],
+        spread_high=None if spread is None else spread[1],
+        next_low=None if next_ is None else ratio_of(next_[0]),
+        next_high=None if next_ is None else ratio_of(next_[1]),
+        next_good=_good(below, metric),
+        without=tuple(_without(part, hosts)),
+    )
+
+
+def _good(below: float | None, metric: Metric) -> float | None:
+    """The chance of the good direction, from that of a ratio below 1."""
+    if below is None or metric.better == "neutral":
+        return None
+    return 1 - below if metric.better == "higher" else below
+
+
+def _without(part: _Part, hosts: Hosts) -> Iterator[WithoutHost]:
+    if hosts.count > 2:
+        for place, name in enumerate(part.having):
+            left = hosts.without(place).typical()
+            assert left is not None  # two hosts at least are left
+            yield WithoutHost(name, ratio_of(left.centre))
+
+
+def _whole(
+    parts: Sequence[_Part],
+    fleet: TypicalEffect | str,
+    metric: Metric,
+    held: Held | None,
+    evidence: Sequence[ProductOfEvidence],
+) -> PooledEffect | None:
+    """The fleet's; None where it is that of its only stratum."""
+    if len(parts) < 2:
+        return None
+    known = None if isinstance(fleet, str) else fleet
+    failing = [name for part in parts for name in _failing(part)]
+    low, high = _ends(held)
+    return PooledEffect(
+        stratum="",
+        asked=sum(len(part.each) for part in parts),
+        hosts=sum(len(part.having) for part in parts),
+        verdict=_verdict(held, metric, known),
+        reason=_reason(held, metric, failing, fleet if isinstance(fleet, str) else ""),
+        ratio=None if known is None else ratio_of(known.centre),
+        low=low,
+        high=high,
+        confidence=None if held is None else held.confidence,
+        p=None if held is None else held.p,
+        error=None if known is None else known.error,
+        evidence=tuple(evidence),
+    )
+
+
+def _verdict(held: Held | None, metric: Metric, typical: TypicalEffect | None) -> Verdict:
+    if held is not None:
+        return held.verdict
+    return "none" if metric.better == "neutral" or typical is None else "undecided"
+
+
+def _reason(held: Held | None, metric: Metric, failing: Sequence[str], absent: str) -> str:
+    if metric.better == "neutral":
+        return f"{metric.name} is neither better high nor low: it is shown, never judged"
+    if absent:
+        return absent
+    if failing:
+        return f"attempts failed, or could not be started, on {_several(failing)}, so that there is no ratio there"
+    assert held is not None
+    how = {"equivalent": "the whole interval lies within the margin", "undecided": "the interval contains no change"}
+    return f"Student's t over hosts, p {held.p:.2g}; {how.get(held.verdict, 'the interval excludes no change')}"
+
+
+def _too_few(part: _Part) -> str:
+    if len(part.each) == 1:
+        return "one host speaks for itself: a typical effect takes two at least"
+    return f"{len(part.having)} of {len(part.each)} hosts have an estimate, and a typical effect takes two"
+
+
+def _ends(held: Held | None) -> tuple[float | None, float | None]:
+    """The interval at the level that it was held against; none of what is not judged."""
+    return (None, None) if held is None else (ratio_of(held.low), ratio_of(held.high))
+
+
+def _evidence(measured: Sequence[MeasuredHost], alpha: float) -> dict[tuple[Key, str], list[ProductOfEvidence]]:
+    """By comparison and stratum, and under `strata.ALL` over all."""
+    sources: dict[str, list[RunEvidence]] = {}
+    for host in measured:
+        if host.summary.evidence is not None:
+            sources.setdefault(host.stratum, []).append(host.summary.evidence)
+    if not sources:
+        return {}
+    try:
+        together = strata.over_strata(sources, alpha)
+    except ValueError as error:
+        raise UserError(str(error), hint="each host needs coins of its own: take the copy out of the fleet") from None
+    found: dict[tuple[Key, str], list[ProductOfEvidence]] = {}
+    for name, each in together.items():
+        for one in each:
+            key = one.cell, one.arm, one.baseline, one.metric
+            found.setdefault((key, name), []).append(_product(one))
+    return found
+
+
+def _product(one: Combined) -> ProductOfEvidence:
+    return ProductOfEvidence(
+        end_point=one.end_point,
+        hosts=len(one.parts),
+        larger=one.larger,
+        smaller=one.smaller,
+        adjusted=one.adjusted,
+        direction=one.direction,
+        verdict=one.verdict,
+        reason=one.reason,
+    )
+
+
+def _several(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"

@@ -1,0 +1,130 @@
+"""The summaries of a fleet's runs, kept beside them: made once of each run, and used while its files stay.
+
+    <fleet>/summaries/<digest>.json
+
+The digest is over the bytes of all that a summary is made from, and over the source of this hugewise: a run that was
+changed, or another version, has another name there. So a report hashes files and reads small ones; only what is new is
+read whole, under its hash chain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+import hugewise
+from hugewise import reading
+from hugewise.analysis.host_summary import FORMAT, HostSummary, summarised
+from hugewise.errors import HugewiseError, RunError, StorageError
+from hugewise.files import made_folder, own, storing, write_whole
+from hugewise.fleet.installation import package_digest
+
+__all__ = ["keep", "place_of", "summaries", "summary"]
+
+_FILES = ("run.jsonl", "study.json", "guests.json", "attempts.parquet")
+_STEP = 1 << 20
+_MANY = 4  # runs from which processes of their own are worth their start
+
+
+def summary(fleet: Path, run: Path) -> HostSummary:
+    """That of the run's folder, kept in the fleet's. Raises RunError, UserError."""
+    (found,) = summaries(fleet, [run], jobs=1)
+    if isinstance(found, HugewiseError):
+        raise found
+    return found
+
+
+def summaries(
+    fleet: Path, runs: Sequence[Path], *, jobs: int | None = None, told: Callable[[int, int], object] | None = None
+) -> list[HostSummary | HugewiseError]:
+    """Of each run its summary, or why there is none. What was not kept is made in `jobs` processes (one a CPU).
+
+    `told` hears how many of those that have to be made are there.
+    """
+    places = [place_of(fleet, run) for run in runs]
+    found = [one if isinstance(one, HugewiseError) else _kept(one) for one in places]
+    missing = [at for at, one in enumerate(found) if one is None]
+    made = _made([runs[at] for at in missing], jobs or os.cpu_count() or 1, told)
+    for at, one in zip(missing, made, strict=True):
+        found[at] = one
+        place = places[at]
+        if isinstance(one, HostSummary) and isinstance(place, Path):
+            keep(place, one)
+    return [one for one in found if one is not None]
+
+
+def place_of(fleet: Path, run: Path) -> Path | HugewiseError:
+    """Where the summary of what now stands in the run's folder is."""
+    running = hashlib.sha256(f"{FORMAT} {_source()}\n".encode())
+    try:
+        loose = sorted((run / "attempts").glob("*/attempt.json"))
+        for path in (*(run / name for name in _FILES), *loose):
+            if digest := _hashed(path):
+                running.update(f"{path.relative_to(run)} {digest}\n".encode())
+    except (OSError, reading.UnreadableError) as error:
+        return RunError(f"{run}: {error}", hint="put a copy of it back")
+    return fleet / "summaries" / f"{running.hexdigest()}.json"
+
+
+@functools.cache
+def _source() -> str:
+    return package_digest(Path(hugewise.__file__).parent)
+
+
+def _hashed(path: Path) -> str | None:
+    """SHA-256 of a file's bytes; None where there is none. Raises OSError, UnreadableError."""
+    try:
+        with reading.opened(path) as file:
+            running = hashlib.sha256()
+            while part := file.read(_STEP):
+                running.update(part)
+            return running.hexdigest()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _kept(place: Path) -> HostSummary | None:
+    try:
+        return reading.stored(place, HostSummary)
+    except reading.UnreadableError:
+        return None  # it is made anew
+
+
+def keep(place: Path, summary: HostSummary) -> None:
+    """On disk, where that can be: without it the next report takes longer."""
+    with contextlib.suppress(StorageError), storing(str(place)):
+        own(place.parent.parent, f"the fleet in {place.parent.parent}")
+        made_folder(place.parent)
+        write_whole(place, msgspec.json.encode(summary))
+
+
+def _made(
+    runs: Sequence[Path], jobs: int, told: Callable[[int, int], object] | None
+) -> list[HostSummary | HugewiseError]:
+    found: list[HostSummary | HugewiseError] = []
+    tell = told or (lambda _, __: None)
+    if len(runs) < _MANY or jobs < 2:
+        for run in runs:
+            found.append(_one(run))
+            tell(len(found), len(runs))
+        return found
+    with ProcessPoolExecutor(min(jobs, len(runs)), mp_context=multiprocessing.get_context("spawn")) as pool:
+        for one in pool.map(_one, runs):
+            found.append(one)
+            tell(len(found), len(runs))
+    return found
+
+
+def _one(run: Path) -> HostSummary | HugewiseError:
+    try:
+        return summarised(run)
+    except HugewiseError as error:
+        return error

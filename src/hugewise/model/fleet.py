@@ -1,0 +1,267 @@
+"""What a fleet found: the documented JSON (`fleet.json`), and the only thing that its report is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from hugewise.model.metric import Metric
+from hugewise.model.results import Verdict
+
+__all__ = [
+    "FleetComparison",
+    "FleetHost",
+    "FleetResults",
+    "FleetStratum",
+    "HostEffect",
+    "LeftOutHost",
+    "PooledEffect",
+    "ProductOfEvidence",
+    "StratumLevel",
+    "TransferredVerdict",
+    "WithoutHost",
+]
+
+
+class FleetHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A host whose run is in the report.
+
+    stratum    the name of a `FleetStratum`
+    run        the run's id; `folder` is relative to the fleet's folder, and any verb that takes a run takes it
+    state      how the run ended
+    attempts, blocks   that were made, and that are complete
+    worker_share   of a core that the engine's worker took while the host measured; null where there was no worker, or
+               it is not known. `worker_stopped`: whether it was stopped meanwhile
+    orders_s   processor seconds of orders that were obeyed by programs of their own, at any time
+    restarts   how often the run died and was resumed
+    """
+
+    host: str
+    stratum: str
+    run: str
+    folder: str
+    state: str
+    attempts: int
+    blocks: int
+    started: float
+    ended: float
+    mechanism: str
+    labels: Mapping[str, str] = {}
+    worker_share: float | None = None
+    worker_stopped: bool = False
+    orders_s: float = 0.0
+    restarts: int = 0
+
+
+class LeftOutHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A host, or a run of it, that has no part in any figure, and why.
+
+    quarantined   nothing was begun there, or no more: it failed its own check or its doctor
+    lost          it gave no answer, or nothing was brought back of it
+    late          another host had taken its place before its run came
+    unreadable    its run cannot be read, or is of another study
+    not measured  it stood by, or the fleet has not come to it
+    """
+
+    host: str
+    why: Literal["quarantined", "lost", "late", "unreadable", "not measured"]
+    reason: str
+    run: str = ""
+
+
+class FleetStratum(msgspec.Struct, frozen=True, kw_only=True):
+    """A class of hosts that are alike in what moves page effects.
+
+    key        eight digits that stand for all of `facts`
+    facts      what its hosts have alike, by name
+    measured   hosts of it in the report; known: hosts of it that answered; share: of the fleet that the fleet's effect
+               speaks of (null where it has no part in that)
+    """
+
+    name: str
+    key: str
+    facts: Mapping[str, str]
+    measured: int
+    known: int
+    share: float | None
+
+
+class HostEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """What one host says of a comparison by itself, exact on that host; and what it brings to its stratum.
+
+    ratio, low, high, confidence, verdict, reason, n   as its own report has them
+    pooled_ratio    the ratio corrected for the stop, as it is pooled; null with the reason in `absent`
+    error           the standard error of its logarithm, over all ends that the run could have had
+    """
+
+    host: str
+    stratum: str
+    verdict: Verdict
+    reason: str
+    n: int
+    ratio: float | None
+    low: float | None
+    high: float | None
+    confidence: float
+    pooled_ratio: float | None
+    error: float | None
+    absent: str = ""
+
+
+class WithoutHost(msgspec.Struct, frozen=True):
+    """The typical effect of a stratum without one of its hosts."""
+
+    host: str
+    ratio: float
+
+
+class ProductOfEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """The e-values of hosts, multiplied: whether the arm is larger, or smaller, on at least one of them.
+
+    end_point   what is judged of the metric: "typical ratio", or one that the study declared
+    hosts       that have part in it
+    larger, smaller   the products; null where they are refused
+    adjusted    by e-Holm over all strata, comparisons and end points together, of the direction that has more
+    """
+
+    end_point: str
+    hosts: int
+    larger: float | None
+    smaller: float | None
+    adjusted: float | None
+    direction: Literal["larger", "smaller", "undecided", "refused"]
+    verdict: Verdict
+    reason: str
+
+
+class PooledEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """A comparison over the hosts of a stratum, or over the fleet. All ratios are arm/baseline.
+
+    stratum     the name of it; empty for the fleet, whose effect is that of its strata weighed by their shares
+    hosts       whose estimates it is made of; of `asked` that measured
+    verdict, reason   on the typical effect, over all strata and comparisons together
+    ratio, low, high, confidence   the typical effect and its interval; null with fewer than two hosts
+    error       the standard error of its logarithm
+    spread, spread_low, spread_high   of the effects over hosts: a standard deviation of the logarithm of the ratio, and
+                its interval at 95%; null for the fleet, and with fewer than two hosts
+    next_low, next_high   interval at 95% of the effect that the next host of the stratum has; null below five hosts
+    next_good   the chance that the next host's effect is in the metric's good direction; null below five hosts
+    without     the typical effect without each host, where there are three at least
+    evidence    the e-values of its hosts, multiplied, of each end point
+    """
+
+    stratum: str
+    asked: int
+    hosts: int
+    verdict: Verdict
+    reason: str
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    confidence: float | None = None
+    p: float | None = None
+    error: float | None = None
+    spread: float | None = None
+    spread_low: float | None = None
+    spread_high: float | None = None
+    next_low: float | None = None
+    next_high: float | None = None
+    next_good: float | None = None
+    without: tuple[WithoutHost, ...] = ()
+    evidence: tuple[ProductOfEvidence, ...] = ()
+
+
+class FleetComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm against its baseline: on each host, in each stratum, and over the fleet."""
+
+    cell: str
+    arm: str
+    baseline: str
+    metric: Metric
+    hosts: tuple[HostEffect, ...]
+    strata: tuple[PooledEffect, ...]
+    fleet: PooledEffect | None
+
+
+class StratumLevel(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of an arm on the hosts of a stratum, in the metric's unit: accepted attempts in complete blocks.
+
+    hosts, n      that have values, and how many values these are
+    median        of the hosts' medians; least, most: the lowest and the highest of these
+    low, high     medians over hosts of the 5% and of the 95% quantile on each
+    """
+
+    stratum: str
+    cell: str
+    arm: str
+    metric: str
+    hosts: int
+    n: int
+    median: float | None
+    low: float | None
+    high: float | None
+    least: float | None
+    most: float | None
+
+
+class FleetResults(msgspec.Struct, frozen=True, kw_only=True):
+    """One fleet, whole. `study` and `question` are those of its runs, `folder` the fleet's.
+
+    confidence   over all strata and comparisons together, and once more for equivalence; margin: of equivalence
+    composition  what the shares of strata are of: hosts that answered, or what was given
+    warnings     what the reader should know of the whole
+    """
+
+    format: int = 1
+    fleet: str
+    study: str
+    question: str
+    folder: str
+    confidence: float
+    margin: float
+    composition: str
+    hosts: tuple[FleetHost, ...]
+    strata: tuple[FleetStratum, ...]
+    left_out: tuple[LeftOutHost, ...]
+    comparisons: tuple[FleetComparison, ...]
+    levels: tuple[StratumLevel, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class TransferredVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a short run on one more host makes of a fleet's verdict there. All ratios are arm/baseline.
+
+    state    confirmed: its own run ends in the same verdict, and its effect fits the class; "confirmed, other size": it
+             does not fit; contradicted: its own run ends in another verdict; prior: nothing is claimed of this host,
+             and what hosts like it have shown is all there is
+    stratum  the class of the host; empty where the fleet has none like it, and then nothing transfers
+    prior_verdict, prior_ratio, prior_low, prior_high   of that class: the typical effect, and the interval at 95% of
+             the next host where there is one, else null
+    own_*    what its own run found; pairs of it
+    ratio, low, high   of this host, from both together, at 95%; null for a prior
+    """
+
+    host: str
+    stratum: str
+    cell: str
+    arm: str
+    baseline: str
+    metric: str
+    state: Literal["confirmed", "confirmed, other size", "contradicted", "prior"]
+    reason: str
+    confidence: float
+    prior_verdict: Verdict
+    prior_ratio: float | None
+    prior_low: float | None
+    prior_high: float | None
+    prior_hosts: int
+    own_verdict: Verdict
+    own_ratio: float | None
+    own_low: float | None
+    own_high: float | None
+    pairs: int
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None

@@ -1,0 +1,197 @@
+"""One comparison over many hosts: hosts of a stratum pooled, strata weighed by what the fleet is made of. Pure.
+
+A host's estimate enters corrected for the stop (`stopping`), with the error that its corrected estimate has *over all
+ends*. Both matter. A sequential comparison ends while its walk is high, so that the plain estimates of 10 hosts at a
+true 2% (5% deviation of a pair, alpha 1%, 200 pairs declared) average 2.4%, and the corrected ones 2.05%. But which
+error? Deviation / sqrt(pairs) makes the error small where a host had to go on, that is where its estimate is low: the
+corrected estimates weighed so average 1.75% with one effect on all hosts, and their 95% interval has the true one in
+77% of fleets. (The plain ones weighed so average the truth, as their sum is a stopped martingale; but only where all
+hosts have one effect, and their interval takes a host's error for a third smaller than it is.) So the error is taken
+from the law of all ends (`stopping.end_law`), at the *typical* effect and at the host's own deviation: it knows nothing
+of when the host stopped. Hosts that are equally noisy then weigh the same. As the typical effect is found with the
+errors and the errors with it, both are found in turns.
+
+A host whose time was up before the test crossed has a shorter law: the longest that any host of the stratum came to.
+Methods that do not stop by the effect (a fixed number of pairs, a given width of the interval, not worse) need no
+correction, and have deviation / sqrt(pairs).
+
+Simulated through the session's own method (`verification.fleets`; 10 hosts, deviation of a pair 5%, hosts with one
+effect, or spread by 30% and 100% of it, at 1%, 2%, 5% and 20%): the typical effect averages 0.95 to 1.05 of the true
+one; its 95% interval has it in 91 to 97% of fleets.
+
+The fleet. mu = sum of W_s mu_s over strata, W_s the share of stratum s in the fleet (post-stratification; Holt and
+Smith 1979, J. R. Stat. Soc. A 142:33), whatever number of its hosts measured. Its error is that of a sum, with
+Satterthwaite's degrees of freedom (1946, Biometrics Bull. 2:110). A machine type that is faster or slower as such moves
+nothing at all, as pairs never span hosts; one on which the *effect* is another moves the fleet's effect by its share
+in the fleet, not by its share in the sample.
+
+Errors over all. All typical effects of strata and fleet, over all comparisons, are one family: Holm for differences,
+Holm on the larger of the two one-sided p for equivalence, as in `family`. An interval is shown at the level at which
+its effect was held, so that it excludes 1 exactly when the difference is claimed.
+
+All of this takes hosts of a stratum for a sample of hosts like them, with effects that are near normal. Nothing of it
+has a part in the exact verdict of a host, nor in the product of e-values (`strata`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from hugewise.model.results import Verdict
+from hugewise.stats import stopping
+from hugewise.stats.family import holm
+from hugewise.stats.heterogeneity import Hosts, TypicalEffect
+
+__all__ = ["Held", "HostEstimate", "fleet_effect", "held", "p_difference", "p_equivalence", "pooled", "shares"]
+
+_ROUNDS = 3  # until effect and errors agree to a hundredth of the error
+_REACH = 5  # as `stopping`
+_FREEDOM = 1e6  # where no error is there, all is known
+
+
+class HostEstimate(NamedTuple):
+    """What a host found, in the logarithm of the ratio.
+
+    centre   the plain estimate
+    scale    the deviation of a pair's difference (`spread.scale`)
+    pairs    that it is made of
+    alpha, planned   of its test
+    crossed  whether the test has crossed
+    stops    whether the comparison ends by what it finds: it needs the correction
+    """
+
+    centre: float
+    scale: float
+    pairs: int
+    alpha: float
+    planned: int
+    crossed: bool
+    stops: bool
+
+
+def pooled(found: Sequence[HostEstimate]) -> Hosts:
+    """Estimates and errors of hosts of one stratum, corrected for the stop.
+
+    A second for each alpha and budget. Raises ValueError on no host, an estimate that is not finite, or pairs beyond
+    the budget.
+    """
+    last = _last([one for one in found if one.stops])
+    laws = [stopping.end_law(one.alpha, one.planned, min(last, one.planned)) if one.stops else None for one in found]
+    values = [
+        one.centre if law is None or not one.scale else law.corrected(one.centre / one.scale) * one.scale
+        for one, law in zip(found, laws, strict=True)
+    ]
+    centre = math.fsum(values) / len(values)
+    for _ in range(_ROUNDS):
+        hosts = Hosts(values, [_error(one, law, centre) for one, law in zip(found, laws, strict=True)])
+        typical = hosts.typical()
+        if typical is None or abs(typical.centre - centre) < 0.01 * typical.error:
+            break
+        centre = typical.centre
+    return hosts
+
+
+def _error(one: HostEstimate, law: stopping.EndLaw | None, centre: float) -> float:
+    if law is None or not one.scale:
+        return one.scale / math.sqrt(one.pairs)
+    return law.error(centre / one.scale) * one.scale
+
+
+def _last(found: Sequence[HostEstimate]) -> int:
+    """Pairs after which a host gives up at the latest; in powers of two, so that a law serves for many strata."""
+    if not found:
+        return 1
+    most = max(one.pairs for one in found)
+    ended = all(one.crossed or one.pairs >= one.planned for one in found)
+    return 1 << math.ceil(math.log2(_REACH * most if ended else most))
+
+
+class Held(NamedTuple):
+    """What is claimed of an effect, and its interval (log-ratios) at the level that it was held against.
+
+    `p` is that of no difference, two-sided and its own.
+    """
+
+    verdict: Verdict
+    low: float
+    high: float
+    confidence: float
+    p: float
+
+
+def held(
+    effects: Sequence[TypicalEffect], higher_is_better: Sequence[bool], alpha: float, margin: float
+) -> tuple[Held, ...]:
+    """The verdicts on these effects together, at a familywise error of `alpha` for differences and as much for
+    equivalence within `margin` (a ratio less 1). Raises ValueError for lengths that differ.
+    """
+    bound = math.log1p(margin)
+    differences = [p_difference(one) for one in effects]
+    equivalences = [p_equivalence(one, bound) for one in effects]
+    rejected, levels = holm(differences, alpha)
+    alike, ends = holm(equivalences, alpha)
+    found = []
+    for at, (one, larger) in enumerate(zip(effects, higher_is_better, strict=True)):
+        level = levels[at]
+        verdict: Verdict = "undecided"
+        if rejected[at]:
+            verdict = "better" if (one.centre > 0) == larger else "worse"
+        elif alike[at]:
+            verdict, level = "equivalent", min(1.0, 2 * ends[at])
+        half = _quantile(one.freedom, level / 2) * one.error
+        found.append(Held(verdict, one.centre - half, one.centre + half, 1 - level, differences[at]))
+    return tuple(found)
+
+
+def p_difference(effect: TypicalEffect) -> float:
+    """Two-sided p of "no difference"."""
+    if effect.error == 0:
+        return float(effect.centre == 0)
+    return 2 * _tail(effect.freedom, abs(effect.centre) / effect.error)
+
+
+def p_equivalence(effect: TypicalEffect, bound: float) -> float:
+    """The larger p of the two one-sided tests that the log-ratio lies within -bound and bound."""
+    if effect.error == 0:
+        return float(abs(effect.centre) >= bound)
+    return _tail(effect.freedom, (bound - abs(effect.centre)) / effect.error)
+
+
+def shares(composition: Mapping[str, float], measured: Sequence[str]) -> dict[str, float]:
+    """The share of each stratum that was measured in that part of the fleet whose strata were; they add up to 1.
+
+    `composition` has hosts, or any measure of how much of the fleet a stratum is. Raises ValueError where it has
+    nothing of the measured ones.
+    """
+    weights = {name: composition.get(name, 0.0) for name in measured}
+    whole = math.fsum(weights.values())
+    if not whole > 0 or min(weights.values()) < 0:
+        raise ValueError("the composition of the fleet has none of the strata that were measured")
+    return {name: weight / whole for name, weight in weights.items()}
+
+
+def fleet_effect(strata: Mapping[str, TypicalEffect], weights: Mapping[str, float]) -> TypicalEffect:
+    """The effect over a fleet that has these shares of the strata (`shares`)."""
+    parts = [(weights[name], one) for name, one in strata.items()]
+    variances = [(weight * one.error) ** 2 for weight, one in parts]
+    total = math.fsum(variances)
+    spread = math.fsum(part**2 / one.freedom for part, (_, one) in zip(variances, parts, strict=True))
+    freedom = total**2 / spread if spread > 0 else _FREEDOM
+    centre = math.fsum(weight * one.centre for weight, one in parts)
+    return TypicalEffect(centre, math.sqrt(total), max(1, math.floor(freedom)))
+
+
+def _tail(freedom: int, t: float) -> float:
+    """The chance of Student's t to be above this."""
+    from scipy.special import stdtr  # noqa: PLC0415  (slow to load)
+
+    return float(stdtr(freedom, -t))
+
+
+def _quantile(freedom: int, tail: float) -> float:
+    """The point of Student's t with so much above it."""
+    from scipy.special import stdtrit  # noqa: PLC0415
+
+    return max(0.0, -float(stdtrit(freedom, tail)))

@@ -1,0 +1,124 @@
+"""Hosts' summaries, pooled by comparison and class."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hugewise.analysis.host_summary import HostSummary, summarised
+from hugewise.analysis.pooling import MeasuredHost, compared
+from hugewise.errors import UserError
+from hugewise.model.fleet import FleetComparison
+from hugewise.stats.pooling import HostEstimate
+from hugewise.store.records import CellRecord
+from tests.analysis.test_combining import a_run
+from tests.analysis.test_forecast import cell
+from tests.build import known
+from tests.build.trials import NEUTRAL
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "runs"
+ONE = (cell("chase", "thp"),)
+
+
+@pytest.fixture(scope="module")
+def summaries(tmp_path_factory: pytest.TempPathFactory) -> list[HostSummary]:
+    folder = tmp_path_factory.mktemp("runs")
+    return [summarised(a_run(folder, seed, mean=-0.1, cells=ONE)) for seed in range(1, 8)]
+
+
+def pooled(summaries: list[HostSummary], strata: str, **shares: float) -> FleetComparison:
+    """Hosts h1, h2, ... of classes named by a letter each."""
+    measured = [
+        MeasuredHost(f"h{number}", name, one)
+        for number, (name, one) in enumerate(zip(strata, summaries, strict=False), 1)
+    ]
+    (found,) = compared(measured, shares or {name: strata.count(name) for name in strata}, 0.99, 0.01)
+    return found
+
+
+def without_estimate(summary: HostSummary, **changes: object) -> HostSummary:
+    (one,) = summary.comparisons
+    found = msgspec.structs.replace(one.found, **changes)
+    return msgspec.structs.replace(
+        summary, comparisons=(msgspec.structs.replace(one, found=found, estimate=None, absent="attempts failed"),)
+    )
+
+
+def test_a_summary_is_small_and_comes_back_as_it_was(summaries: list[HostSummary]) -> None:
+    text = msgspec.json.encode(summaries[0])
+    assert len(text) < 10_000
+    assert msgspec.json.decode(text, type=HostSummary) == summaries[0]
+    (one,) = summaries[0].comparisons
+    assert isinstance(one.estimate, HostEstimate)
+    assert math.exp(one.estimate.centre) == pytest.approx(known(one.found.ratio))
+    assert summaries[0].evidence is not None
+
+
+@pytest.mark.parametrize("name", ["ended", "deployed", "guests", "interrupted"])
+def test_every_run_that_was_ever_written_can_be_summarised(name: str) -> None:
+    found = summarised(GOLDEN / name)
+    assert found.comparisons and found.cells[0].levels
+    for one in found.comparisons:
+        assert (one.estimate is None) == bool(one.absent)
+
+
+def test_one_class(summaries: list[HostSummary]) -> None:
+    found = pooled(summaries, "aaaaaaa")
+    assert found.fleet is None
+    (only,) = found.strata
+    assert (only.asked, only.hosts, only.verdict) == (7, 7, "better")
+    assert known(only.low) < known(only.ratio) < known(only.high) < 1
+    assert known(only.next_low) < known(only.low) and known(only.next_good) > 0.99
+    assert known(only.spread_low) <= known(only.spread) <= known(only.spread_high)
+    assert [one.host for one in only.without] == [f"h{number}" for number in range(1, 8)]
+    (evidence,) = only.evidence
+    assert evidence.hosts == 7 and evidence.verdict == "better"
+    assert [host.host for host in found.hosts] == [f"h{number}" for number in range(1, 8)]
+    assert all(known(host.error) > 0 and host.pooled_ratio is not None for host in found.hosts)
+
+
+def test_classes_are_weighed_by_the_fleet_and_judged_together(summaries: list[HostSummary]) -> None:
+    found = pooled(summaries, "aaaaabb")
+    fleet, (first, second) = known(found.fleet), found.strata
+    expected = (5 * math.log(known(first.ratio)) + 2 * math.log(known(second.ratio))) / 7
+    assert math.log(known(fleet.ratio)) == pytest.approx(expected)
+    turned = known(pooled(summaries, "aaaaabb", a=1, b=99).fleet)
+    assert math.log(known(turned.ratio)) == pytest.approx(
+        (math.log(known(first.ratio)) + 99 * math.log(known(second.ratio))) / 100
+    )
+    assert first.next_low is not None and second.next_low is None
+    assert {one.verdict for one in fleet.evidence} == {"better"}
+
+
+def test_one_host_of_a_class_speaks_for_itself(summaries: list[HostSummary]) -> None:
+    found = pooled(summaries, "aab")
+    first, alone = found.strata
+    assert first.ratio is not None and alone.ratio is None
+    assert alone.verdict == "none" and "one host speaks for itself" in alone.reason
+    assert known(found.fleet).ratio is None and "no typical effect is known of b" in known(found.fleet).reason
+
+
+def test_where_attempts_fail_no_typical_effect_is_claimed(summaries: list[HostSummary]) -> None:
+    failing = [*summaries[:6], without_estimate(summaries[6], failures_arm=12, verdict="undecided")]
+    (only,) = pooled(failing, "aaaaaaa").strata
+    assert (only.hosts, only.asked, only.verdict) == (6, 7, "undecided")
+    assert "failed" in only.reason and "h7" in only.reason
+    # One that lacks pages is left out by the proof alone.
+    lacking = [*summaries[:6], without_estimate(summaries[6], verdict="none")]
+    assert pooled(lacking, "aaaaaaa").strata[0].verdict == "better"
+
+
+def test_the_same_run_twice_is_refused(summaries: list[HostSummary]) -> None:
+    with pytest.raises(UserError, match="given twice"):
+        pooled([summaries[0], summaries[0]], "aa")
+
+
+def test_what_is_neither_good_high_nor_low_is_shown_and_never_judged(tmp_path: Path) -> None:
+    cells: tuple[CellRecord, ...] = (cell("chase", "thp", metric=NEUTRAL),)
+    summaries = [summarised(a_run(tmp_path, seed, cells=cells)) for seed in range(1, 6)]
+    (only,) = pooled(summaries, "aaaaa").strata
+    assert only.verdict == "none" and only.next_good is None and only.confidence is None
+    assert "never judged" in only.reason

@@ -1,0 +1,172 @@
+"""`hugewise fleet report` on fleets that are written here: from a fleet's folder to what a reader sees."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from hugewise.cli.main import cli
+from hugewise.errors import RunError, UserError
+from hugewise.fleet import summaries
+from hugewise.fleet.pooled import pooled
+from hugewise.fleet.records import Assigned, HostGone, RunGivenUp
+from hugewise.model.fleet import FleetResults
+from tests.analysis.test_forecast import the_study
+from tests.build import known
+from tests.build.fleets import FAST, SLOW, FleetHostMade, a_fleet
+
+HOSTS = (
+    *(FleetHostMade(f"fast-{number}", FAST, -0.10 + 0.002 * number) for number in range(5)),
+    *(FleetHostMade(f"slow-{number}", SLOW, -0.30) for number in range(4)),
+    FleetHostMade("odd", quarantined="the same is called worse than the same"),
+)
+
+
+def called(*arguments: str | Path) -> Result:
+    return CliRunner(env={"COLUMNS": "100"}).invoke(cli, ["fleet", "report", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return a_fleet(tmp_path_factory.mktemp("fleet"), HOSTS)
+
+
+@pytest.fixture
+def found(path: Path) -> FleetResults:
+    return pooled(path)
+
+
+def test_each_host_each_class_the_fleet_and_the_next_host(found: FleetResults) -> None:
+    (one,) = found.comparisons
+    fast, slow = one.strata
+    assert (fast.stratum, slow.stratum) == ("Fast 9", "Slow 1")
+    assert [stratum.verdict for stratum in one.strata] == ["better", "better"]
+    assert math.log(known(fast.ratio)) == pytest.approx(-0.095, abs=0.015)
+    assert known(fast.next_low) < known(fast.ratio) < known(fast.next_high) and slow.next_low is None
+    fleet = known(one.fleet)
+    assert math.log(known(fleet.ratio)) == pytest.approx((6 * -0.095 + 4 * -0.30) / 10, abs=0.02)  # as many as answered
+    assert {host.host: host.verdict for host in one.hosts} == {host.name: "better" for host in HOSTS[:9]}
+    assert [(stratum.name, stratum.measured, stratum.known) for stratum in found.strata] == [
+        ("Fast 9", 5, 6),
+        ("Slow 1", 4, 4),
+    ]
+    assert sum(stratum.share or 0 for stratum in found.strata) == pytest.approx(1)
+    assert {host.worker_share for host in found.hosts} == {0.001}
+    assert {level.stratum: level.hosts for level in found.levels if level.arm == "thp"} == {"Fast 9": 5, "Slow 1": 4}
+
+
+def test_who_was_left_out_and_why(tmp_path: Path) -> None:
+    hosts = [FleetHostMade("a"), FleetHostMade("b"), FleetHostMade("gone"), FleetHostMade("odd", quarantined="its A/A")]
+    path = a_fleet(
+        tmp_path,
+        hosts,
+        records=(
+            HostGone(t=6.0, host="gone", reason="no route"),
+            Assigned(t=6.0, number=9, host="b", purpose="study", place="gone", replaces=3),
+        ),
+    )
+    assert [(one.host, one.why, one.reason) for one in pooled(path).left_out] == [
+        ("gone", "lost", "no route"),
+        ("odd", "quarantined", "its A/A"),
+        ("gone", "late", "another host had taken its place when its run came"),
+    ]
+
+
+def test_a_run_that_was_given_up_is_lost_and_one_of_another_study_is_not_read(tmp_path: Path) -> None:
+    path = a_fleet(tmp_path, [FleetHostMade("a"), FleetHostMade("b")])
+    log = path / "log.jsonl"
+    text = log.read_text()
+    kept = [line for line in text.splitlines() if '"run_shipped"' not in line or '"number":2' not in line]
+    given_up = msgspec.json.encode(RunGivenUp(t=7.0, number=2, reason="its files were torn")).decode()
+    log.write_text("\n".join([*kept, given_up]) + "\n")
+    left_out = [(one.host, one.why, one.reason) for one in pooled(path).left_out]
+    assert left_out == [("b", "lost", "its files were torn")]
+    log.write_text(text.replace(the_study().digest, "f" * 64))
+    with pytest.raises(UserError, match="its run is of another study"):
+        pooled(path)
+
+
+def test_a_run_that_was_altered_is_left_out_by_name(path: Path, tmp_path: Path) -> None:
+    copied = tmp_path / path.name
+    shutil.copytree(path, copied)
+    pooled(copied)  # the summaries are kept now, and of no use for what was altered
+    log = next(copied.glob("hosts/fast-0/*/run.jsonl"))
+    log.write_text(log.read_text().replace('"block":3', '"block":4', 1))
+    found = pooled(copied)
+    assert [(one.host, one.why) for one in found.left_out] == [("odd", "quarantined"), ("fast-0", "unreadable")]
+    assert "run.jsonl" in found.left_out[1].reason
+    assert len(found.hosts) == 8
+
+
+def test_the_second_report_reads_summaries_and_no_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = pooled(path)
+
+    def never(run: Path) -> None:
+        raise AssertionError(f"{run} is read again")
+
+    monkeypatch.setattr(summaries, "summarised", never)
+    assert pooled(path) == first
+
+
+def test_a_kept_summary_that_is_none_is_made_anew(path: Path) -> None:
+    first = pooled(path)
+    for kept in (path / "summaries").iterdir():
+        kept.write_text('{"format": 1}')
+    assert pooled(path) == first
+
+
+def test_shares_of_the_fleet_can_be_given(path: Path, found: FleetResults) -> None:
+    key = found.strata[1].key
+    turned = pooled(path, {"Fast 9": 1, key: 99})
+    assert turned.composition == "as given"
+    fleet, slow = known(turned.comparisons[0].fleet), turned.comparisons[0].strata[1]
+    assert math.log(known(fleet.ratio)) == pytest.approx(math.log(known(slow.ratio)), abs=0.01)
+    with pytest.raises(UserError, match="no stratum") as caught:
+        pooled(path, {"Middle 5": 1})
+    assert key in (caught.value.hint or "")
+    refused = called(path, "--share", "Fast 9=half").exception
+    assert isinstance(refused, UserError) and "not a number" in refused.message
+
+
+def test_hosts_with_and_without_root_are_classes_of_their_own(tmp_path: Path) -> None:
+    made = a_fleet(tmp_path, [FleetHostMade("a"), FleetHostMade("b", changes={"mechanism": "process"})])
+    found = pooled(made)
+    assert [one.name for one in found.strata] == ["Fast 9", "Fast 9, without root"]
+    assert any("as root and others without" in warning for warning in found.warnings)
+
+
+def test_no_fleet_and_an_empty_one_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="not a fleet's folder"):
+        pooled(tmp_path)
+    path = a_fleet(tmp_path, [FleetHostMade("odd", quarantined="its A/A")])
+    with pytest.raises(UserError, match="its A/A"):
+        pooled(path)
+
+
+def test_the_terminal_says_first_whether_it_holds_where_and_what_the_next_host_sees(path: Path) -> None:
+    done = called(path)
+    assert done.exit_code == 0, done.exception
+    text = " ".join(done.output.split())
+    assert "Yes at 99%: thp is better than base on this fleet, ns_per_load -16." in text.replace(
+        "-16.5%", "-16."
+    ).replace("-16.6%", "-16.")
+    assert "better on all 2 classes; the next host of Fast 9 will likely see -1" in text
+    assert "odd quarantined" in text
+    assert all(len(line) <= 100 for line in done.output.splitlines() if not line.startswith("Report:"))
+    for name in ("report.html", "report.md", "fleet.json"):
+        assert (path / name).is_file()
+    kept = msgspec.json.decode((path / "fleet.json").read_bytes(), type=FleetResults)
+    assert kept == pooled(path)
+
+
+def test_json_is_what_python_gives(path: Path) -> None:
+    done = called(path, "--json")
+    assert done.exit_code == 0
+    assert msgspec.json.decode(done.output, type=FleetResults) == pooled(path)
+    assert json.loads(done.output)["format"] == 1

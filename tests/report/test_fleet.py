@@ -1,0 +1,185 @@
+"""The report of a fleet: its documents in three formats, with hostile names."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from hugewise.model.fleet import (
+    FleetComparison,
+    FleetHost,
+    FleetResults,
+    FleetStratum,
+    HostEffect,
+    LeftOutHost,
+    PooledEffect,
+    ProductOfEvidence,
+    TransferredVerdict,
+    WithoutHost,
+)
+from hugewise.model.metric import Metric
+from hugewise.report import confirmed, fleet
+from hugewise.report.document import Headline, figures
+from hugewise.report.figures.forest import MOST, forest
+from hugewise.report.html import html
+from hugewise.report.markdown import markdown
+from tests.build import known
+from tests.build.results import HOSTILE
+from tests.report.told import printed
+
+METRIC = Metric("wall_s", "s", "lower", "time of a run")
+
+
+def host(name: str, ratio: float | None = 0.9, **changes: object) -> HostEffect:
+    made = HostEffect(
+        host=name, stratum="A", verdict="better", reason="", n=20, ratio=ratio, low=0.88, high=0.92, confidence=0.99,
+        pooled_ratio=0.905, error=0.01,
+    )  # fmt: skip
+    return msgspec.structs.replace(made, **changes)
+
+
+def effect(stratum: str = "A", **changes: object) -> PooledEffect:
+    made = PooledEffect(
+        stratum=stratum, asked=6, hosts=6, verdict="better", reason="p 0.001", ratio=0.9, low=0.88, high=0.92,
+        confidence=0.99, p=0.001, error=0.005, spread=0.01, spread_low=0.0, spread_high=0.03, next_low=0.87,
+        next_high=0.93, next_good=0.9995, without=(WithoutHost("h1", 0.91), WithoutHost("h2", 0.899)),
+        evidence=(
+            ProductOfEvidence(
+                end_point="typical ratio", hosts=6, larger=0.01, smaller=1e120, adjusted=1e9, direction="smaller",
+                verdict="better", reason="",
+            ),
+        ),
+    )  # fmt: skip
+    return msgspec.structs.replace(made, **changes)
+
+
+def results(**changes: object) -> FleetResults:
+    made = FleetResults(
+        fleet="f1", study="demo", question="Does it hold?", folder="x", confidence=0.99, margin=0.005,
+        composition="the hosts that answered",
+        hosts=tuple(
+            FleetHost(
+                host=f"h{number}", stratum="A", run=f"r{number}", folder=f"hosts/h{number}/r", state="finished",
+                attempts=40, blocks=20, started=1.7e9, ended=1.7e9, mechanism="system", worker_share=0.0004,
+                worker_stopped=True,
+            )
+            for number in range(1, 7)
+        ),
+        strata=(FleetStratum(name="A", key="0" * 8, facts={"cpu": "A"}, measured=6, known=6, share=1.0),),
+        left_out=(LeftOutHost(host="h9", why="quarantined", reason="its own A/A"),),
+        comparisons=(
+            FleetComparison(
+                cell="chase", arm="thp", baseline="base", metric=METRIC,
+                hosts=tuple(host(f"h{number}") for number in range(1, 7)), strata=(effect(),), fleet=None,
+            ),
+        ),
+    )  # fmt: skip
+    return msgspec.structs.replace(made, **changes)
+
+
+def changed(one: FleetComparison, **changes: object) -> FleetResults:
+    return results(comparisons=(msgspec.structs.replace(one, **changes),))
+
+
+def test_the_first_sentence_says_whether_where_and_what_the_next_host_sees() -> None:
+    (one,) = results().comparisons
+    assert fleet.sentence(one, 0.99) == (
+        "Yes at 99%: thp is better than base on this fleet, wall_s −10.0% (−12.0% to −8.0%); its hosts are of one "
+        "class (A); the next host will likely see −13.0% to −7.0%."
+    )
+    two = msgspec.structs.replace(
+        one,
+        strata=(effect(), effect("B", verdict="undecided", next_low=None, next_high=None, hosts=3)),
+        fleet=effect("", verdict="undecided", low=0.8, high=1.1),
+    )
+    assert fleet.sentence(two, 0.99) == (
+        "Not decided: thp against base on this fleet, wall_s −10% (−20% to +10%); better on A, undecided on B; the "
+        "next host of A will likely see −13.0% to −7.0%."
+    )
+    few = msgspec.structs.replace(one, strata=(effect(hosts=3, next_low=None, next_high=None),))
+    assert "nothing is said of the next host, which takes 5 hosts of a class (there are 3 at most)" in fleet.sentence(
+        few, 0.99
+    )
+    both = msgspec.structs.replace(one, strata=(effect(), effect("B")), fleet=effect(""))
+    assert "better on all 2 classes" in fleet.sentence(both, 0.99)
+
+
+def test_the_sections_hold_hosts_classes_costs_and_who_was_left_out() -> None:
+    document = fleet.report(results())
+    text = markdown(document)
+    for said in (
+        "Does it hold on this fleet?", "1. chase: thp against base", "Hosts left out", "its own A/A",
+        "Classes of hosts", "0.04% of a core, stopped", "leave one host out",
+        "| A | −10.0% | h1 | −9.0% |", "1.0% (0.0% to 3.0%)",
+        "\\>1e100", "chance of \\>99.9%",
+    ):  # fmt: skip
+        assert said in text, said
+    assert isinstance(document.sections[0].blocks[0], Headline)
+    assert [figure.key for figure in figures(document)] == ["forest-1"]
+    assert "h9" in printed(document)
+
+
+@pytest.mark.parametrize("place", ["host", "class", "arm", "reason"])
+def test_hostile_names_are_text(place: str) -> None:
+    (one,) = results().comparisons
+    match place:
+        case "host":
+            found = changed(
+                one, hosts=(host(HOSTILE), *one.hosts[1:]), strata=(effect(without=(WithoutHost(HOSTILE, 0.9),)),)
+            )
+        case "class":
+            hosts = tuple(msgspec.structs.replace(each, stratum=HOSTILE) for each in one.hosts)
+            found = changed(one, hosts=hosts, strata=(effect(HOSTILE),))
+        case "arm":
+            found = changed(one, arm=HOSTILE)
+        case _:
+            found = results(left_out=(LeftOutHost(host=HOSTILE, why="lost", reason=HOSTILE, run=HOSTILE),))
+    document = fleet.report(found)
+    page = html(document, {})
+    assert "<script" not in page and "onerror=" not in page.replace("&", "")
+    assert "\x1b" not in page and "\x1b" not in markdown(document)
+    assert fleet.encode(found).decode().replace("\n", "").isprintable()
+
+
+def test_the_forest_has_hosts_the_typical_effect_and_the_next_host() -> None:
+    (one,) = results().comparisons
+    spec = known(forest(one, "#123456", 0.005))
+    rows = spec["data"]["values"]
+    assert [row["host"] for row in rows] == ["typical effect", "next host", "h1", "h2", "h3", "h4", "h5", "h6"]
+    assert (rows[1]["low"], rows[1]["high"], rows[1]["ratio"]) == (0.87, 0.93, None)
+    nothing = msgspec.structs.replace(one, hosts=(host("h1", None),), strata=(effect(ratio=None, next_low=None),))
+    assert forest(nothing, "#123456", 0.005) is None
+
+
+def test_of_many_hosts_those_that_lie_furthest_are_drawn() -> None:
+    (one,) = results().comparisons
+    many = tuple(host(f"h{number}", 0.9 + number / 1000) for number in range(100))
+    rows = known(forest(msgspec.structs.replace(one, hosts=many), "#123456", 0.005))["data"]["values"]
+    assert len(rows) == MOST + 2
+    assert "the 30 furthest" in rows[0]["stratum"] and rows[-1]["host"] == "h99"
+
+
+def test_a_figure_and_a_page_are_written_whole(tmp_path: object) -> None:
+    from pathlib import Path
+
+    folder = Path(str(tmp_path)) / "report"
+    paths = fleet.write(results(), folder)
+    assert {"html", "markdown", "json", "forest-1.svg", "forest-1.png"} == set(paths)
+    assert "<svg" in paths["html"].read_text(encoding="utf-8")
+    assert "next host" in paths["forest-1.svg"].read_text(encoding="utf-8")
+
+
+def test_what_a_confirmation_says() -> None:
+    made = TransferredVerdict(
+        host="new", stratum="A", cell="chase", arm="thp", baseline="base", metric="wall_s", state="confirmed",
+        reason="it fits", confidence=0.99, prior_verdict="better", prior_ratio=0.9, prior_low=0.87, prior_high=0.93,
+        prior_hosts=6, own_verdict="better", own_ratio=0.88, own_low=0.8, own_high=0.95, pairs=15, ratio=0.89,
+        low=0.86, high=0.92,
+    )  # fmt: skip
+    text = " ".join(printed(confirmed.report("new", [made])).split())
+    assert "Confirmed: thp is better than base on new (chase, wall_s): -11.0% (-14.0% to -8.0%)." in text
+    assert "hosts like it: better, typically -10.0% (6 hosts of A); the next one was to see -13.0% to -7.0%." in text
+    prior = msgspec.structs.replace(made, state="prior", own_verdict="undecided", ratio=None, low=None, high=None)
+    assert confirmed.sentence(prior).startswith("A prior, no claim: thp against base on new")
+    against = msgspec.structs.replace(made, state="contradicted", own_verdict="worse")
+    assert confirmed.sentence(against).startswith("Contradicted: thp is worse than base on new")

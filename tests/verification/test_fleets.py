@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from hugewise.verification import fleets
+
+
+@pytest.mark.parametrize("case", [fleets.CONTROL, fleets.FleetCase(1.05, 0.5, 0.01, 200)])
+def test_fleets_keep_their_promise_and_the_planted_fault_does_not(case: fleets.FleetCase) -> None:
+    findings = fleets.together(case, 1, 40)
+    assert [finding.check for finding in findings] == ["fleet", "fleet", *(["control"] * (case == fleets.CONTROL))]
+    for finding in findings:
+        assert finding.passed, finding
+
+
+def test_a_machine_type_in_unequal_numbers_moves_nothing() -> None:
+    findings = fleets.skew(1, 20)
+    assert [finding.check for finding in findings] == ["fleet", "fleet", "control", "control"]
+    for finding in findings:
+        assert finding.passed, finding
+
+
+def test_below_five_hosts_none_is_shown() -> None:
+    (finding,) = fleets.fewest(1)
+    assert finding.passed, finding
+
+
+def test_each_case_is_a_task() -> None:
+    names = [task.name for task in fleets.tasks(1, 10)]
+    assert len(names) == len(set(names)) == len(fleets.CASES) + 2
