@@ -74,10 +74,15 @@ def until(
 ) -> AssignmentSeen:
     """Look until it holds."""
     end = time.monotonic() + timeout
-    while not holds(found := look(engine, host, number)):
-        assert time.monotonic() < end, found
+    found: object = None
+    while time.monotonic() < end:
+        try:
+            if holds(found := look(engine, host, number)):
+                return found
+        except HostLostError as error:
+            found = error
         time.sleep(0.2)
-    return found
+    raise AssertionError(found)
 
 
 def look(engine: SlurmEngine, host: str, number: int) -> AssignmentSeen:
