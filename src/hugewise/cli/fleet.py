@@ -158,9 +158,9 @@ def obey(spool: Path | None, worker: int | None) -> None:
 
 @fleet.command(hidden=True)
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.argument("lock", type=click.IntRange(3))
-def keep(folder: Path, lock: int) -> None:
-    """Conduct the assignment in FOLDER: what `obey` starts."""
+@click.argument("lock", type=click.IntRange(3), required=False)
+def keep(folder: Path, lock: int | None) -> None:
+    """Conduct the assignment in FOLDER: what `obey` starts, or a job of Slurm is."""
     from hugewise.fleet import keeper
 
     keeper.main(folder, lock)

@@ -43,6 +43,7 @@ _PAUSES_S = (5.0, 30.0, 120.0, 300.0)
 _SHUTDOWN_S = 3.0  # in which a host that goes down reaches the keeper too
 _TRY_AGAIN_S = 30.0  # to write the last state
 _RESTORE_S = 120.0
+_TAKING_S = 10.0
 _LONGEST_LINE = 1 << 16
 _STARTED: Final[list[subprocess.Popen[bytes]]] = []
 _TOLD: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
@@ -66,10 +67,24 @@ def begin_keeping(folder: Path, lock: int, command: Sequence[str] = THIS) -> Non
     )
 
 
-def main(folder: Path, lock: int) -> None:
-    """`hugewise fleet keep FOLDER LOCK`."""
-    os.set_inheritable(lock, False)
-    Keeper(Spooled(folder)).keep()
+def main(folder: Path, lock: int | None) -> None:
+    """`hugewise fleet keep FOLDER [LOCK]`: without the descriptor of the lock it is taken here, and where another
+    keeper has it, nothing is left to do.
+    """
+    spooled = Spooled(folder)
+    if lock is not None:
+        os.set_inheritable(lock, False)
+        Keeper(spooled).keep()
+        return
+    end = time.monotonic() + _TAKING_S  # who looks holds it for a moment, too
+    while True:
+        with spooled.held() as free:
+            if free is not None:
+                Keeper(spooled).keep()
+                return
+        if time.monotonic() > end:
+            return
+        time.sleep(_TAKING_S / 100)
 
 
 def conclude(spooled: Spooled, order: BeginOrder, kept: KeptState) -> bool:
