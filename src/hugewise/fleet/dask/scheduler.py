@@ -23,6 +23,7 @@ from hugewise.errors import HugewiseError
 from hugewise.fleet import certificates
 from hugewise.fleet.certificates import Identity
 from hugewise.fleet.dask import settings
+from hugewise.visible import say
 
 __all__ = ["SchedulerSettings", "main"]
 
@@ -113,8 +114,7 @@ def main() -> int:
         settings.guard(settings.FROM_COORDINATOR)
         asyncio.run(_serve(told))
     except (HugewiseError, OSError, reading.UnreadableError) as error:
-        sys.stdout.write(f"error {error}\n")
-        sys.stdout.flush()
+        say(f"error {error}")
         return 1
     return 0
 
@@ -122,8 +122,7 @@ def main() -> int:
 async def _serve(told: SchedulerSettings) -> None:
     made = await _scheduler(told)
     threading.Thread(target=_end_with_coordinator, daemon=True).start()
-    sys.stdout.write(f"at {made.address}\n")
-    sys.stdout.flush()
+    say(f"at {made.address}")
     await made.finished()
 
 

@@ -31,6 +31,7 @@ from hugewise.fleet.kept import WorkerAt
 from hugewise.fleet.place import usual_spool
 from hugewise.fleet.spool import have_spool
 from hugewise.fleet.worker import process
+from hugewise.visible import say
 
 __all__ = ["WorkerSettings", "main"]
 
@@ -68,7 +69,7 @@ def main() -> int:
     try:
         told = reading.decoded(_SETTINGS, sys.stdin.buffer.readline(_MOST))
     except reading.UnreadableError as error:
-        sys.stdout.write(f"what this worker is to be cannot be read: {error}\n")
+        say(f"what this worker is to be cannot be read: {error}")
         return 1
     hears, says = os.pipe()
     if os.fork() == 0:
@@ -77,7 +78,7 @@ def main() -> int:
     os.close(says)
     with os.fdopen(hears, "rb") as pipe:
         said = pipe.read(4000).decode(errors="replace")
-    sys.stdout.write(f"{said or 'it ended without a word'}\n")
+    say(said or "it ended without a word")
     return 0 if said.startswith("registered") else 1
 
 
