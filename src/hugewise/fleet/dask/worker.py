@@ -108,6 +108,15 @@ def _say(pipe: int, text: str) -> None:
         os.write(pipe, text.encode()[:4000])
 
 
+def _bound(cpu: int | None) -> None:
+    """Have all threads that there are, and so those that they start, on that CPU. One that is not there, or not ours,
+    changes nothing: then it is as quiet as it is.
+    """
+    for thread in Path("/proc/self/task").iterdir() if cpu is not None else ():
+        with suppress(OSError):
+            os.sched_setaffinity(int(thread.name), {cpu})
+
+
 @contextmanager
 def _alone(told: WorkerSettings) -> Iterator[Path]:
     """The worker's own folder, for as long as it lives; an earlier worker of the fleet on this host is ended."""
@@ -154,9 +163,7 @@ async def _work(told: WorkerSettings, folder: Path, says: int) -> None:
 
     everywhere = os.sched_getaffinity(0)
     task.obeyed_by(_obeying(told, everywhere))
-    if told.cpu is not None:
-        with suppress(OSError):  # a CPU that is not there, or not ours: then it is as quiet as it is
-            os.sched_setaffinity(0, {told.cpu})
+    _bound(told.cpu)
     worker = QuietWorker(
         told.scheduler,
         name=told.host,
