@@ -283,7 +283,7 @@ class Rack:
     # -- what a test does to it
 
     def as_root(self, host: str) -> None:
-        """Have root log in there, with a spool of its own, and the journal of this machine: a killed test is put back."""
+        """Have root log in there, with a spool of its own, and this machine's journal: a killed test is put back."""
         machine = self[host]
         machine.account, machine.uid, machine.spool = "root", 0, self.folder / f"{host}-spool"
         machine.spool.mkdir(mode=0o700)

@@ -25,7 +25,7 @@ from hugewise import beneath, reading
 from hugewise.errors import HugewiseError
 from hugewise.files import storing, write_whole
 from hugewise.fleet.certificates import Identity
-from hugewise.fleet.dask import settings, task
+from hugewise.fleet.dask import sealing, settings, task
 from hugewise.fleet.delivery import delivered
 from hugewise.fleet.kept import WorkerAt
 from hugewise.fleet.place import usual_spool
@@ -43,6 +43,7 @@ _RARELY_MS: Final = 60_000.0
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What it is told. `host` is its name in the inventory, `scheduler` an address of Dask's (tls://...).
 
+    seal           the key of this host's answers, which no other host has (`sealing`)
     address        of this host: it listens there alone
     installation   the folder of hugewise here
     spool          None: what is usual for the account
@@ -51,6 +52,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     identity: Identity
+    seal: str
     fleet: str
     host: str
     scheduler: str
@@ -196,13 +198,14 @@ def _obeying(told: WorkerSettings, everywhere: set[int]) -> Callable[[bytes], by
         bound = os.sched_getaffinity(0)
         os.sched_setaffinity(0, everywhere)
         try:
-            return delivered(
-                order,
+            answer = delivered(
+                sealing.opened(order),
                 installation=told.installation,
                 spool_folder=told.spool,
                 root=told.root,
                 worker=os.getpid(),
             )
+            return sealing.sealed(told.seal, order, answer)
         finally:
             os.sched_setaffinity(0, bound)
 
