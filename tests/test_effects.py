@@ -40,7 +40,8 @@ BY_PATH = {
     "the run's folder; and sockets, whose last name neither bind nor unlink follows, in a folder that lies in root's": (
         "guests/boot",
     ),
-    "the spool of a fleet and a fleet's own folder, which are root's own under root (`files.own`), and 0700 or made new": (
+    "the spool and the folder of a fleet, which are root's own under root (`files.own`), and 0700 or made new": (
+        "fleet/dask/worker",
         "fleet/breath",
         "fleet/folder",
         "fleet/keeper",
@@ -85,6 +86,7 @@ BY_PATH = {
     ),
 }
 PROGRAMS = {
+    "the scheduler of a fleet: hugewise itself": ("fleet/dask/child", "fleet/dask/worker"),
     "the probe": ("host/counting", "host/local_machine", "machine/probe"),
     "mount and ip, of this host's own, by root's own PATH": ("host/hugetlbfs", "host/network"),
     "ssh, of root's own PATH": ("clients/ssh",),

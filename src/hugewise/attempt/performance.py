@@ -70,6 +70,7 @@ class Performance(Play):
     parts: tuple[Part, ...] = ()  # what counts of the measured part, where that is not all of it
     footprint: int | None = None
     peaks: list[int] = field(default_factory=list)
+    begun: Mapping[str, int] = field(default_factory=dict)
     marks: list[str] = field(default_factory=list)
     counted: probe.Counters | str = "the measured part was not completed"  # of the servers, or why not
     _unheld: bool = False
@@ -282,7 +283,7 @@ class Performance(Play):
             self.coverage = self.stage.scan()  # the proof first: walking every process's page tables takes longer
         except ProbeError as error:
             self.marks.append(f"no proof of its pages: {error.message}")
-        self.footprint = self.stage.tested.footprint()
+        self.footprint, self.begun = self.stage.tested.footprint(), self.stage.tested.begotten()
         if self.fixed:
             self.peaks = self.stage.tested.peaks()
 

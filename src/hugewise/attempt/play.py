@@ -5,6 +5,7 @@ from __future__ import annotations
 import pwd
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from hugewise.attempt.outcome import Problem
@@ -34,6 +35,7 @@ class Play:
     filled   what backed the servers' memory before their turns (empty: nothing is proven of that); None where there are
              no turns
     peaks    bytes that each process of the servers had at its most, where that was looked at
+    begun    what the servers have begun, where that was seen (`Attempt.begun`)
     around   the machine's counters at both ends of the measured part, where they were looked at
     """
 
@@ -48,6 +50,7 @@ class Play:
     coverage: Sequence[probe.Coverage] = ()
     footprint: int | None = None
     peaks: Sequence[int] = ()
+    begun: Mapping[str, int] = MappingProxyType({})
     marks: Sequence[str] = ()
     counted: probe.Counters | str = ""
 

@@ -20,7 +20,7 @@ import msgspec
 
 from hugewise.attempt import believed, outcome
 from hugewise.attempt.apart import Apart
-from hugewise.attempt.readiness import how_ended, left_behind, unready
+from hugewise.attempt.readiness import how_ended, left_behind, taken, unready
 from hugewise.attempt.under_test import UnderTest
 from hugewise.errors import HugewiseError, ProbeError
 from hugewise.files import storing
@@ -140,7 +140,9 @@ class Stage:
         """Why a server is not ready, or None when it is."""
         if isinstance(server.ready, Step):
             said = self._run(server.ready)
-            return None if isinstance(said, str) else said.message
+            if isinstance(said, StageError):
+                return said.message
+            return None if server.port is None else taken(server.port, self.tested.processes())
         files = (self.outputs / f"{server.name}.stdout", self.outputs / f"{server.name}.stderr")
         return unready(server.ready, self.tested.processes(), files)
 

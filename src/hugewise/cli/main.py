@@ -140,9 +140,10 @@ def report(run_: Path, *, salvage: bool, expect: str | None, output: Path | None
         raise UserError(f"--unit {unit}: there are no files for it", hint="name a folder for them: --output FOLDER")
     results = hugewise.open_results(run_, salvage=salvage, expect=expect)
     if output is not None:
+        from hugewise.cli.unit_start import of_host  # noqa: PLC0415
         from hugewise.report.deployed import write_files  # noqa: PLC0415
 
-        written = write_files(results, output, unit)
+        written = write_files(results, output, unit, start=None if unit is None else of_host(unit))
         show(summary(results))
         say(f"\nFiles to deploy (nothing was applied; see {output / 'README.md'}):")
         for line in written:

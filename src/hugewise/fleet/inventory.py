@@ -35,6 +35,11 @@ _TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%\[\]-]{0,254}")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _ADDRESS = re.compile(r"[0-9A-Za-z][0-9A-Za-z.:-]{0,254}")
 _FOLDER = re.compile(r"/[A-Za-z0-9._/@+=-]{0,399}")
+# What stands before a job; those that hugewise writes itself are not to be written again.
+_SBATCH = re.compile(
+    r"--(?!(?:job-name|nodelist|nodes|output|export|open-mode|partition|array|wrap|requeue)=)[a-z][a-z-]{0,40}"
+    r"=[A-Za-z0-9._/@+=:,%-]{1,200}"
+)
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FOLDER_CURE = "write an absolute path of letters, digits, dots, -, _, +, = and @"
 
@@ -238,6 +243,13 @@ class FleetTable(msgspec.Struct, frozen=True, kw_only=True):
         keys.text(pattern=_NODE, words="a partition of Slurm", cure="write it as sinfo shows it"),
         Key("The partition of Slurm.", 'partition = "bench"'),
     ] = None
+    sbatch: Annotated[
+        tuple[str, ...],
+        keys.listing(
+            keys.text(pattern=_SBATCH, words="an option of sbatch", cure="write --NAME=VALUE, as for sbatch"), least=0
+        ),
+        Key("More options of sbatch for each job.", 'sbatch = ["--account=mm", "--time=2-0"]'),
+    ] = ()
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
@@ -337,6 +349,9 @@ def _check(found: Inventory, place: Place) -> None:
             raise here.at("address").wrong("is to be an IP address of this host", host.address, hint=hint)
         if engine == "slurm" and host.slurm is None:
             raise here.at("slurm").wrong("is missing", hint=f'the engine is slurm; add: slurm = "{host.name}"')
+        if engine == "slurm" and found.spool(host) is None:
+            hint = 'name a folder that the nodes share with this machine, such as spool = "/home/me/fleet"'
+            raise here.at("spool").wrong("is missing", hint=hint)
     _check_clients(found, hosts)
     for key in ("ssh", "slurm"):
         named = [getattr(host, key) for host in found.host]

@@ -166,6 +166,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """A program of the system under test that runs in the foreground until it is stopped.
 
     ready     that it answers: a step that is asked again and again until it succeeds, or what is waited for
+    port      a TCP port that such a step asks at: where it succeeds, and somebody else holds the port, another answered
     stop      the signal that ends it in an orderly way; after `patience` seconds it is killed, and that is an error
     cpus      CPUs of its own among those of the role; None: all of them
     treated   whether the treatment's variables and prctl reach it (a helper server is none of the system under test)
@@ -178,6 +179,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     argv: tuple[str, ...]
     ready: Step | Listens | Says
+    port: int | None = None
     environment: Mapping[str, str] = {}
     ready_within: float = 60.0
     stop: Literal["TERM", "INT", "QUIT"] = "TERM"

@@ -31,6 +31,7 @@ from hugewise.workloads._micro import whole_pages
 __all__ = [
     "FAR_USER",
     "PACKAGE",
+    "SIZED",
     "SUPERUSER",
     "MariadbPrograms",
     "advice_refused",
@@ -39,6 +40,7 @@ __all__ = [
     "guards",
     "install",
     "installed",
+    "mapped",
     "missing",
     "pool",
     "read_from_storage",
@@ -128,6 +130,27 @@ def pool(treatment: Treatment, buffer_pool: int) -> int:
     """Bytes of hugetlb pages that the server maps: a mapping smaller than a page is made of smaller pages."""
     page = treatment.target.size
     return sum(whole_pages(size, page) for size in (buffer_pool, *_KEY_CACHES, *_LOG_BUFFERS) if size >= page)
+
+
+_SAID = re.compile(r"^([a-z][a-z0-9-]*)\s+(\d{1,18})$", re.MULTILINE)
+_MAPPED = ("innodb-buffer-pool-size", "key-buffer-size", "aria-pagecache-buffer-size", *("innodb-log-buffer-size",) * 2)
+SIZED = r"(?:no-|print-)?defaults[\w-]*|innodb[_-]buffer[_-]pool[_-]size|[\w-]+[_-]buffer[_-]size"
+"""Which options of its command decide how much it maps in large pages: a pattern of their names."""
+
+
+def mapped(program: str, options: Sequence[str], page: int) -> int:
+    """Bytes that a server with these options, and its configuration, maps in pages of `page` bytes: it is asked.
+
+    Raises UserError where it does not say it.
+    """
+    try:
+        done = unprivileged.run((program, *options, "--verbose", "--help"))
+    except HugewiseError as error:
+        raise UserError(error.message, hint=error.hint) from None
+    said = {name: int(size) for name, size in _SAID.findall(done.stdout)}
+    if done.status != 0 or "innodb-buffer-pool-size" not in said:
+        raise UserError(f"{program} does not say how large its buffer pool is: {done.why}", hint="name it with --pool")
+    return sum(whole_pages(size, page) for size in (said.get(name, 0) for name in _MAPPED) if size >= page)
 
 
 def install(installation: MariadbPrograms, places: Places, *statements: str) -> Iterator[Act]:
