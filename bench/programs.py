@@ -33,8 +33,9 @@ from typing import Any, NamedTuple
 import hugewise
 from bench.kept import kept_settings
 from hugewise.advise import advise as phases
-from hugewise.advise.advice import Advice, answer, details
+from hugewise.advise.advice import Advice
 from hugewise.advise.question import Question, command, service
+from hugewise.advise.telling import answer, details
 from hugewise.deployment.program import LAUNCHER
 from hugewise.errors import HugewiseError, UserError
 from hugewise.host.local_host import LocalHost

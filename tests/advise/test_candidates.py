@@ -76,6 +76,7 @@ GIANT: dict[str, Any] = {**LAID, "pools": (2 << 20, 1 << 30), "memory": 3 << 30}
         ("heap-thp", {**LAID, "allocator": "jemalloc", "tuned": False}),
         ("heap-thp", {**OLD, "root": False}),
         ("heap-2m", OLD),
+        ("heap-2m", {**OLD, "ended": 0}),
         ("heap-1g", GIANT),
     ],
 )
@@ -97,6 +98,8 @@ def test_a_layout_is_tried_where_nothing_plainer_does_the_same(name: str, change
         ("heap-2m", {**OLD, "forked": 3}, "forks without exec (3 in a run)"),
         ("heap-2m", {**OLD, "forked": None}, "whether it forks was not seen"),
         ("heap-2m", {**OLD, "executed": 1}, "begins other programs (1 in a run)"),
+        ("heap-2m", {**OLD, "ended": 1}, "it had children that have ended"),
+        ("heap-1g", {**GIANT, "ended": 2}, "whether they were copies of it (a background save) was not seen"),
         ("heap-2m", {**OLD, "allocator": "jemalloc"}, "jemalloc unmaps pieces"),
         ("heap-2m", {**OLD, "root": False}, "needs root"),
         ("heap-2m", {**OLD, "memory": 0}, "name it with --pool"),

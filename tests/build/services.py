@@ -32,10 +32,15 @@ if "takes" in words:  # pages of a pool, where there are any
 if "children" in words and os.fork() == 0:
     own = bytearray(b"y") * (24 << 20)
     time.sleep(600)
+if "saves" in words and (saving := os.fork()) == 0:
+    os._exit(0)
+if "saves" in words:
+    os.waitpid(saving, 0)
 listening = socket.create_server(("127.0.0.1", port))
 print("ready at", port, flush=True)
 rounds = int(os.environ.get("ROUNDS", "1"))
-if "GLIBC_TUNABLES" in os.environ:  # an effect that is planted
+planted = "thp" in os.environ.get("HUGEWISE_LAYOUT", "") if "laid" in words else "GLIBC_TUNABLES" in os.environ
+if planted:  # an effect
     rounds = max(1, rounds // 3)
 while True:
     one, _ = listening.accept()

@@ -53,7 +53,7 @@ class ProgramHere(msgspec.Struct, frozen=True, kw_only=True):
     tuned       whether tunables of glibc reach its allocator (None: not known); `why` not
     allocator   that one's name, or nothing where nobody can tell
     forked      processes that went on with a copy of its memory (fork without exec), `executed` programs that it began,
-                `threads`; None where that was not seen
+                `threads`; None where that was not seen. `ended`: processes of a server with children that had ended
     unlaid      why the layout library does not reach it, or None where it does
     shared      share of its memory that it has mapped shared (buffers of PostgreSQL), and `shared_mode` of transparent
                 huge pages of that: always, advise, within_size, never, force or deny
@@ -75,6 +75,7 @@ class ProgramHere(msgspec.Struct, frozen=True, kw_only=True):
     forked: int | None = None
     executed: int | None = None
     threads: int | None = None
+    ended: int | None = None
     unlaid: str | None = None
     shared: float | None = None
     shared_mode: str = "never"
@@ -233,10 +234,10 @@ def heap_from_pool(found: ProgramHere, size: int) -> str | None:
         return "filling a pool needs root"
     if not found.memory:
         return "how much memory it needs is not known: name it with --pool"
-    return unshared(found.forked, found.executed)
+    return unshared(found.forked, found.executed, found.ended)
 
 
-def unshared(forked: int | None, executed: int | None) -> str | None:
+def unshared(forked: int | None, executed: int | None, ended: int | None = None) -> str | None:
     """Why a heap of pages of a pool would harm what the program begins: counts as the pilot has them."""
     if forked is None or executed is None:
         return "whether it forks was not seen, and where the pool is short a child is killed"
@@ -244,6 +245,8 @@ def unshared(forked: int | None, executed: int | None) -> str | None:
         return f"it forks without exec ({forked} in a run): where the pool is too short for its copy, a child is killed"
     if executed:
         return f"it begins other programs ({executed} in a run), each of which would take its heap from the pool"
+    if ended:
+        return "it had children that have ended, and whether they were copies of it (a background save) was not seen"
     return None
 
 

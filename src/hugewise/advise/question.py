@@ -18,6 +18,7 @@ from hugewise.plan.cells import resolve
 from hugewise.quantity import format_duration
 from hugewise.study import load as studies
 from hugewise.study.study import Study
+from hugewise.study.tables import Between, Design, Validity
 from hugewise.workloads._own_pool import without_pool
 
 __all__ = [
@@ -64,6 +65,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     pool        hugetlb memory that the workload needs, in bytes; 0: as the pilot finds
     curve       what is asked for is the gain against the memory on huge pages, and no setting
     priority    what the best is (`hugewise.advise.decision`)
+    between, validity, design   tables of the study that it is asked of; None: the usual ones
     """
 
     workload: dict[str, Any]
@@ -74,6 +76,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     pool: int = 0
     curve: bool = False
     priority: Priority = "speed"
+    between: Between | None = None
+    validity: Validity | None = None
+    design: Design | None = None
 
     @property
     def of_service(self) -> bool:
@@ -224,7 +229,7 @@ def _study(
         parameters["server"] = list(without_pool(tuple(map(str, parameters.get("server", ())))))
     timeout = f"{max(1.0, asked.seconds / 4):.0f}s"
     workload = {"delivery": {"share": 0.0}, "timeout": timeout, **asked.workload, "parameters": parameters}
-    if asked.of_service:  # resident where a calibration of it lets it be
+    if asked.of_service and asked.design is None:  # resident where a calibration of it lets it be
         how = {"design": {"kind": "auto"}, **how}
     data = {
         "format": 1,
@@ -237,4 +242,6 @@ def _study(
         "workload": [workload],
         **how,
     }
-    return studies.read(data, "command line")
+    tables = {"between": asked.between, "validity": asked.validity, "design": asked.design}
+    given = {key: table for key, table in tables.items() if table is not None}
+    return msgspec.structs.replace(studies.read(data, "command line"), **given)

@@ -73,7 +73,7 @@ def stored(group: Group, work: Work) -> Attempt:
         series=() if timeless else play.reading.series,
         facts=play.facts(),
         guest=work.backed.facts,
-        begun=({} if play.shared is None else {"shared_bytes": play.shared}) if play.served else _begun(work),
+        begun=dict(play.begun) if play.served else _begun(work),
         laid={} if work.laid is None else laying.summary(work.laid),
     )
 

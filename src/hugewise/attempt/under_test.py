@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from hugewise.attempt import memory
+from hugewise.attempt import begetting, memory
 from hugewise.errors import ProbeError
 from hugewise.host import listening
 from hugewise.host.local_machine import LocalMachine
@@ -90,7 +90,7 @@ class UnderTest:
         user, system = told.user * TICK, told.system * TICK
         return RoleUse(cpu_s=user + system, user_s=user, system_s=system, faults=told.faults)
 
-    def shared(self) -> int | None:
+    def _shared(self) -> int | None:
         """Bytes of the largest shared mapping without a file that one of its processes has (the buffers of a database),
         touched or not; None where it is not looked for, or cannot be.
         """
@@ -106,6 +106,15 @@ class UnderTest:
     def peaks(self) -> list[int]:
         """The most bytes that each process of the system under test had resident, but for pages of pools."""
         return memory.peaks(self.machine.host, self.processes())
+
+    def begotten(self) -> Mapping[str, int]:
+        """What the servers of this host have begun, as far as that is seen while they are there; what they share."""
+        shared = self._shared()
+        found = {} if shared is None else {"shared_bytes": shared}
+        if not isinstance(self.machine, LocalMachine):
+            return found
+        servers = {begun.pid for server, begun in self.running if server.where == "machine"}
+        return {**begetting.begotten(self.machine.host, self.processes(), servers), **found}
 
     def footprint(self) -> int | None:
         """Bytes resident in the system under test: proportional set size and hugetlb pages of its processes."""

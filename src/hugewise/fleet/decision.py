@@ -171,7 +171,7 @@ class _Moment:
         work, host = self._now_in(place)
         if work is None and host.name not in taken and self._ready(host):
             return Assign(host.name, "study", place=place)
-        if work is not None and work.settled is not None and work.settled.state == "ended":
+        if work is not None and work.settled is not None and work.settled.state == "ended" and work.shipped is not None:
             return None
         gone = self.now - self.view.out[host.name] if host.name in self.view.out else 0.0
         over = work is None or work.settled is not None or work.given_up is not None
@@ -238,7 +238,15 @@ class _Moment:
             over = work is not None and (work.settled is not None or work.given_up is not None)
             if host.name in out and host.quarantined is None and not over:
                 return True
+            if work is not None and self._to_come(work):
+                return True
         return False
+
+    def _to_come(self, work: FleetWork) -> bool:
+        """Whether its run has ended on a host that is out of reach, and may still be brought."""
+        ended = work.settled is not None and work.settled.state == "ended" and work.shipped is None
+        since = self.view.out.get(work.assigned.host)
+        return ended and work.given_up is None and since is not None and self.now - since < self.rules.wait
 
     def told(self) -> str:
         """How it ended, in a sentence."""

@@ -179,10 +179,17 @@ class Spooled:
             blocks=kept.blocks,
             left_s=kept.left_s,
             words=last_words(self.path / "said.txt"),
-            reason=kept.reason,
+            reason=kept.reason or (None if kept.state in FINAL else self._full()),
             restarts=kept.restarts,
             cost=msgspec.structs.replace(kept.cost, orders_s=costs.seconds, orders=costs.orders),
         )
+
+    def _full(self) -> str | None:
+        """That its disk is full, which its keeper cannot write down; None where it is not."""
+        held = os.statvfs(self.path)
+        if held.f_bavail * held.f_frsize >= _RESERVE:
+            return None
+        return f"no room is left in the spool {self.path.parent.parent}: it goes on when there is some"
 
     def add_cost(self, seconds: float) -> None:
         """Count an order that was a program of its own. Raises OSError."""

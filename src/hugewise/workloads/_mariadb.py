@@ -22,13 +22,14 @@ from hugewise.deployment import servers
 from hugewise.errors import HugewiseError, UserError
 from hugewise.machine import probe, programs
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Places, Server, Step, Write
+from hugewise.model.scene import Act, Far, Places, Server, Step, Write
 from hugewise.model.workload import Configuration, Missing
 from hugewise.reading import whole
 from hugewise.workloads import _program
 from hugewise.workloads._micro import whole_pages
 
 __all__ = [
+    "FAR_USER",
     "PACKAGE",
     "SIZED",
     "SUPERUSER",
@@ -36,6 +37,7 @@ __all__ = [
     "advice_refused",
     "counters",
     "find",
+    "guards",
     "install",
     "installed",
     "mapped",
@@ -203,7 +205,8 @@ def server(
     keep: bool = False,
     port: int | None = None,
 ) -> Server:
-    """The server, on a unix socket, and on `port` of the loopback where a client cannot use sockets.
+    """The server, on a unix socket, and on `port` of the loopback where a client cannot use sockets; for clients
+    elsewhere on the address that they know (`guards` come before).
 
     treatment    None: data are made
     buffer_pool  bytes
@@ -215,7 +218,7 @@ def server(
         *((_probe(), "keep-thp") if keep and treatment is not None else ()),
         *(installation.server, "--no-defaults", f"--datadir={_folder(places)}", f"--socket={socket(places)}"),
         *(f"--pid-file={places.run}/mariadb.pid", f"--tmpdir={places.run}", f"--secure-file-priv={places.run}"),
-        *(("--skip-networking",) if port is None else ("--bind-address=127.0.0.1", f"--port={port}")),
+        *_listens(places, port),
         "--skip-name-resolve",
         f"--innodb-buffer-pool-size={buffer_pool}",
         # Else newer servers reserve 8 TiB of addresses beside the pool.
@@ -235,6 +238,7 @@ def server(
         # What an attempt leaves is thrown away: its dirty pages need not be written.
         *(_MAKING if treatment is None else ("--innodb-fast-shutdown=2",)),
         *((f"--init-file={places.data}/{_FIRST}",) if treatment is None else ()),
+        *((f"--init-file={places.data}/{_FAR}",) if treatment is not None and places.far is not None else ()),
     ]
     return Server(
         name="mariadbd",
@@ -244,6 +248,29 @@ def server(
         environment={"GLIBC_TUNABLES": ""} if pages else {},
         named="large",
     )
+
+
+def _listens(places: Places, port: int | None) -> tuple[str, ...]:
+    if places.far is not None:
+        return (f"--bind-address={places.far.address}", f"--port={places.far.ports[0]}")
+    return ("--skip-networking",) if port is None else ("--bind-address=127.0.0.1", f"--port={port}")
+
+
+FAR_USER = "hugewise"
+"""The account of clients elsewhere."""
+_FAR = "far.sql"
+
+
+def guards(far: Far, database: str, *, password: bool = True) -> tuple[Write, ...]:
+    """The file by which the server knows clients elsewhere: from their address alone, with a password where they can be
+    told of one by a file.
+    """
+    known = f" IDENTIFIED BY '{far.password}'" if password else ""
+    statements = (
+        f"CREATE USER {FAR_USER}@'{far.client}'{known}",
+        f"GRANT ALL ON {database}.* TO {FAR_USER}@'{far.client}'",
+    )
+    return (Write(_FAR, "".join(f"{statement};\n" for statement in statements), private=True),)
 
 
 def sql(
