@@ -2,11 +2,14 @@
 
 import sys
 
-from bench import fleet, growth, launch, load, resident, statistics, summary
+from bench import fleet, growth, launch, load, placement, quiet, resident, statistics, summary
 
 sys.exit(
     max(
         main()
-        for main in (launch.main, load.main, statistics.main, summary.main, growth.main, fleet.main, resident.main)
+        for main in (
+            *(launch.main, load.main, statistics.main, summary.main, growth.main, fleet.main, resident.main),
+            *(placement.main, quiet.main),
+        )
     )
 )

@@ -2,8 +2,8 @@
 
     desk            where the coordinator is; the bridge is in there too
     alpha, ...      hosts: a network of their own, and with it the lock that accounts have among themselves (its name is
-                    an abstract one of a network namespace); /var/lib/hugewise of their own, and so no journal of root's;
-                    an id of a machine, a name, an account with a home, an sshd, and an installation
+                    an abstract one of a network namespace); /var/lib/hugewise of their own, and so no journal of
+                    root's; an id of a machine, a name, an account with a home, an sshd, and an installation
 
 All is set up by this code: nothing is asked of an environment or a study. What they share is the kernel, with its page
 settings: whole tests alone may run here, and they compare them.
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -67,7 +67,7 @@ Host {name}
 
 
 class Machine:
-    """A set of namespaces, held by a process that sleeps. `folder` is the account's home, in it `spool` and `install`."""
+    """A set of namespaces, held by a process that sleeps. `folder`: its account's home, with `spool` and `install`."""
 
     def __init__(self, name: str, number: int, folder: Path) -> None:
         self.name, self.number, self.folder = name, number, folder
@@ -115,13 +115,13 @@ class Machine:
         """A path of its mount namespace, from here."""
         return Path(f"/proc/{self.holder.pid}/root") / str(path).lstrip("/")
 
-    def pids(self, *words: str) -> list[int]:
-        """Processes of its account whose command has all these words in it."""
+    def pids(self, words: str = "") -> list[int]:
+        """Processes of its account that have these words in their command."""
         found = []
         for status in Path("/proc").glob("[0-9]*/status"):
             with suppress(OSError):
                 command = status.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if status.stat().st_uid == self.uid and all(word in command for word in words):
+                if status.stat().st_uid == self.uid and words in command:
                     found.append(int(status.parent.name))
         return sorted(found)
 
@@ -141,6 +141,7 @@ class Rack:
         self.names = tuple(hosts)
         self._stack = ExitStack()
         self.machines: dict[str, Machine] = {}
+        self.started: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Rack:
         need_root()
@@ -166,6 +167,10 @@ class Rack:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for each in self.started:
+            if each.poll() is None:  # of a test that failed
+                each.kill()
+                each.wait()
         self._stack.close()
 
     @property
@@ -184,7 +189,7 @@ class Rack:
 
     def _furnish(self, machine: Machine) -> None:
         """Its files, and what stands over those of this machine in its mount namespace."""
-        home, top = machine.folder, self.folder
+        home, _top = machine.folder, self.folder
         accounts = "".join(
             f"{each.account}:*:{each.uid}:{each.uid}::{each.folder}:/bin/sh\n" for each in self.machines.values()
         )
@@ -259,18 +264,48 @@ class Rack:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         program = shutil.which("sshd")
         assert program is not None
-        running = subprocess.Popen(
-            host.within(program, "-D", "-e", "-f", str(settings), account=False),
-            stdin=subprocess.DEVNULL,
-            stderr=(host.folder / "sshd.log").open("w"),
-        )
+        with (host.folder / "sshd.log").open("w") as log:
+            running = subprocess.Popen(
+                host.within(program, "-D", "-e", "-f", str(settings), account=False),
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+            )
         try:
+            end = time.monotonic() + 10
+            while "Server listening" not in (host.folder / "sshd.log").read_text():
+                assert time.monotonic() < end, (host.folder / "sshd.log").read_text()
+                time.sleep(0.01)
             yield
         finally:
             running.terminate()
             running.wait()
 
     # -- what a test does to it
+
+    def as_root(self, host: str) -> None:
+        """Have root log in there, with a spool of its own, and this machine's journal: a killed test is put back."""
+        machine = self[host]
+        machine.account, machine.uid, machine.spool = "root", 0, self.folder / f"{host}-spool"
+        machine.spool.mkdir(mode=0o700)
+        if Path("/var/lib/hugewise").is_dir():
+            machine.do("umount", "/var/lib/hugewise")
+        config = self.desk.folder / ".ssh" / "config"
+        config.write_text(config.read_text().replace(f"User hw-{host}\n", "User root\n"))
+
+    def processes(self, words: str) -> list[int]:
+        """Processes whose command has these words and this rack's folder in it, whosever they are."""
+        found = []
+        for command in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                said = command.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if words in said and str(self.folder) in said and "sshd" not in said and not said.startswith("sh -c"):
+                    found.append(int(command.parent.name))
+        return sorted(found)
+
+    def process(self, words: str) -> int:
+        """The only one of them."""
+        (found,) = self.processes(words)
+        return found
 
     def cut(self, host: str) -> None:
         """Pull the plug of a host."""
@@ -307,13 +342,12 @@ class Rack:
         return path
 
 
-def _entered(machines: object) -> None:
+def _entered(machines: Iterable[Machine]) -> None:
     """Wait until each holder is in namespaces of its own."""
-    here = {kind: os.readlink(f"/proc/self/ns/{kind}") for kind in ("net", "mnt", "uts")}
-    assert isinstance(machines, type({}.values()))
+    here = {kind: Path(f"/proc/self/ns/{kind}").readlink() for kind in ("net", "mnt", "uts")}
     for machine in machines:
         end = time.monotonic() + 10
-        while any(os.readlink(f"/proc/{machine.holder.pid}/ns/{kind}") == known for kind, known in here.items()):
+        while any(Path(f"/proc/{machine.holder.pid}/ns/{kind}").readlink() == known for kind, known in here.items()):
             assert time.monotonic() < end, "unshare makes no namespaces"
             time.sleep(0.01)
 

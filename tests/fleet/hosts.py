@@ -17,9 +17,9 @@ from hugewise.fleet.decision import Act
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.installation import installed
 from hugewise.fleet.inventory import Inventory, parse
-from hugewise.fleet.kept import Kept, Spooled
-from hugewise.fleet.orders import HostAnswer, HostOrder, Question
-from hugewise.fleet.place import Place
+from hugewise.fleet.kept import KeptState, Spooled
+from hugewise.fleet.orders import FleetQuestion, HostAnswer, HostOrder
+from hugewise.fleet.place import HostPlace
 from hugewise.fleet.records import FleetOpened, HostGreeted, Stood
 from hugewise.fleet.strata import Stratum
 from hugewise.store.folder import RunFolder
@@ -60,7 +60,7 @@ class PlayedHost:
         self.starts += 1
         run = RunFolder(self.recorded).opened().run
         shutil.copytree(self.recorded, spooled.results / "recorded" / run)
-        assert spooled.keep(Kept(state="running", blocks=self.looks))
+        assert spooled.keep(KeptState(state="running", blocks=self.looks))
 
     def played(self, order: HostOrder) -> None:
         """One look further: it has ended after so many."""
@@ -71,19 +71,19 @@ class PlayedHost:
         if begun is None or kept.state != "running":
             return
         if spooled.to_end():
-            keeper.conclude(spooled, begun, Kept(state="interrupted", reason=orders.ENDED))
+            keeper.conclude(spooled, begun, KeptState(state="interrupted", reason=orders.ENDED))
         elif kept.closed + 1 >= self.looks:
             state = "ended" if self.fails is None else "failed"
-            keeper.conclude(spooled, begun, Kept(state=state, closed=self.looks, reason=self.fails))  # type: ignore[arg-type]
+            keeper.conclude(spooled, begun, KeptState(state=state, closed=self.looks, reason=self.fails))  # type: ignore[arg-type]
         else:
-            spooled.keep(Kept(state="running", closed=kept.closed + 1, blocks=self.looks))
+            spooled.keep(KeptState(state="running", closed=kept.closed + 1, blocks=self.looks))
 
     def answer(self, order: HostOrder) -> HostAnswer:
         if self.lost and not self.swallows:
             raise HostLostError(f"{self.name}: No route to host")
         self.obeyed.append(order)
         self.played(order)
-        said = spool.answered(orders.encode(order), Place(self.spool, None, self.start))
+        said = spool.answered(orders.encode(order), HostPlace(self.spool, None, self.start))
         if self.lost:
             raise HostLostError(f"{self.name}: the answer was lost")
         return orders.decode_answer(said)
@@ -163,7 +163,7 @@ class Fleet:
                 fleet=self.folder.fleet,
                 study="recorded",
                 digest=RunFolder(RECORDED).opened().digest,
-                question=Question(text=study),
+                question=FleetQuestion(text=study),
                 hosts=tuple(self.names),
                 installed=here,
             )

@@ -13,31 +13,32 @@ from pathlib import Path
 
 import pytest
 
+from hugewise.files import write_whole
 from hugewise.fleet import keeper, orders, spool
-from hugewise.fleet.kept import FINAL, Kept, Spooled
+from hugewise.fleet.kept import FINAL, KeptState, Spooled
 from hugewise.fleet.orders import (
     Assignment,
+    AssignmentSeen,
     BeginOrder,
     Done,
     EndOrder,
+    FleetQuestion,
     ForgetOrder,
     HostAnswer,
     HostOrder,
     LookOrder,
     ManifestFound,
     ManifestOrder,
-    Question,
     Refusal,
-    Seen,
 )
-from hugewise.fleet.place import Place
+from hugewise.fleet.place import HostPlace
 from hugewise.fleet.worker import process
 from tests.fleet.fake import THIS
 from tests.fleet.hosts import RECORDED
 
 ROOT = Path(__file__).parents[2]
 ONE = Assignment("f-1", 1)
-QUESTION = Question(text=(RECORDED / "study.toml").read_text(encoding="utf-8"))
+QUESTION = FleetQuestion(text=(RECORDED / "study.toml").read_text(encoding="utf-8"))
 
 
 class Here:
@@ -55,21 +56,21 @@ class Here:
         keeper.begin_keeping(folder, lock, (sys.executable, "-c", _FROM, *THIS[1:]))
 
     def ask(self, order: HostOrder) -> HostAnswer:
-        said = spool.answered(orders.encode(order), Place(self.spool, self.worker, self.start))
+        said = spool.answered(orders.encode(order), HostPlace(self.spool, self.worker, self.start))
         return orders.decode_answer(said)
 
     def begin(self, restarts: int = 3, *, stop: bool = True) -> HostAnswer:
         return self.ask(BeginOrder(assignment=ONE, question=QUESTION, restarts=restarts, stop=stop))
 
-    def seen(self) -> Seen:
+    def seen(self) -> AssignmentSeen:
         found = self.ask(LookOrder(assignment=ONE))
-        assert isinstance(found, Seen), found
+        assert isinstance(found, AssignmentSeen), found
         return found
 
-    def kept(self) -> Kept:
+    def kept(self) -> KeptState:
         return self.spooled.kept()
 
-    def over(self) -> Seen:
+    def over(self) -> AssignmentSeen:
         until(lambda: self.kept().state in FINAL and not self.spooled.living())
         return self.seen()
 
@@ -139,7 +140,6 @@ def test_it_is_not_resumed_for_ever(tmp_path: Path) -> None:
     here.begin(restarts=2)
     seen = here.over()
     assert (seen.state, seen.restarts) == ("failed", 2)
-    assert seen.reason == "exit status 1: hugewise: no space left on device"[:0] + (seen.reason or "")
     assert "exit status 1" in (seen.reason or "") and "no space left on device" in (seen.reason or "")
     assert here.calls() == ["run", "resume", "resume"]
     assert isinstance(here.ask(ManifestOrder(assignment=ONE)), ManifestFound)  # what it has measured is kept
@@ -239,15 +239,14 @@ def test_another_process_of_that_pid_is_never_stopped(tmp_path: Path, worker: in
 def test_a_full_disk_does_not_hide_that_it_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spooled = Spooled(tmp_path)
     spooled.set_aside()
-    real, full = spool.write_whole, True
 
     def write(path: Path, data: bytes, mode: int = 0o644) -> None:
-        if full and (tmp_path / "reserve").exists():
+        if (tmp_path / "reserve").exists():
             raise OSError(28, "No space left on device")
-        real(path, data, mode)
+        write_whole(path, data, mode)
 
     monkeypatch.setattr("hugewise.fleet.kept.write_whole", write)
-    assert spooled.keep(Kept(state="failed", reason="no room"))
+    assert spooled.keep(KeptState(state="failed", reason="no room"))
     assert (spooled.kept().reason, (tmp_path / "reserve").exists()) == ("no room", False)
 
 
@@ -266,13 +265,13 @@ def test_a_lower_number_is_refused_and_one_that_is_over_never_begins_again(tmp_p
     assert isinstance(again, Refusal) and again.fenced
     assert here.ask(ForgetOrder(assignment=five)) == Done()  # twice is once
     found = here.ask(LookOrder(assignment=five))
-    assert isinstance(found, Seen) and found.state == "unknown"
+    assert isinstance(found, AssignmentSeen) and found.state == "unknown"
 
 
 def test_another_question_under_the_same_number_is_refused(tmp_path: Path) -> None:
     here = Here(tmp_path, {"end": "done"})
     here.begin()
-    other = Question(text=QUESTION.text.replace("blocks = 8", "blocks = 9"))
+    other = FleetQuestion(text=QUESTION.text.replace("blocks = 8", "blocks = 9"))
     refused = here.ask(BeginOrder(assignment=ONE, question=other))
     assert isinstance(refused, Refusal) and "another question" in refused.why
     assert here.over().state == "ended"

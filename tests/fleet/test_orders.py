@@ -11,13 +11,13 @@ from hugewise.fleet.orders import (
     Assignment,
     BeginOrder,
     FileEntry,
+    FleetQuestion,
     LookOrder,
     ManifestFound,
-    Question,
     ReadOrder,
     Refusal,
 )
-from hugewise.fleet.place import Place
+from hugewise.fleet.place import HostPlace
 from hugewise.reading import UnreadableError
 
 ONE = Assignment("f-1", 1)
@@ -25,7 +25,7 @@ ZERO = "0" * 64
 
 
 def test_what_is_said_is_what_is_heard() -> None:
-    begun = BeginOrder(assignment=ONE, question=Question(text="x"))
+    begun = BeginOrder(assignment=ONE, question=FleetQuestion(text="x"))
     assert orders.decode_order(orders.encode(begun)) == begun
     found = ManifestFound(assignment=ONE, run="r", files=(FileEntry("attempts/b00001-1-base-1/stdout", 3, ZERO),))
     assert orders.decode_answer(orders.encode(found)) == found
@@ -51,7 +51,7 @@ def test_what_is_said_is_what_is_heard() -> None:
 def test_what_is_no_order_is_refused(said: bytes, tmp_path: Path) -> None:
     with pytest.raises(UnreadableError):
         orders.decode_order(said)
-    answer = orders.decode_answer(spool.answered(said, Place(tmp_path / "spool")))
+    answer = orders.decode_answer(spool.answered(said, HostPlace(tmp_path / "spool")))
     assert isinstance(answer, Refusal)
     assert not (tmp_path / "spool").exists()
 
@@ -92,15 +92,17 @@ def test_a_message_has_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_spool_that_others_can_enter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir(mode=0o755)
     (tmp_path / "spool").chmod(0o755)
-    answer = orders.decode_answer(spool.answered(orders.encode(LookOrder(assignment=ONE)), Place(tmp_path / "spool")))
+    answer = orders.decode_answer(
+        spool.answered(orders.encode(LookOrder(assignment=ONE)), HostPlace(tmp_path / "spool"))
+    )
     assert isinstance(answer, Refusal)
     assert "this account alone can enter" in answer.why and "chmod 700" in (answer.hint or "")
 
 
 def test_of_what_was_never_begun_nothing_is_there(tmp_path: Path) -> None:
     def ask(order: orders.HostOrder) -> orders.HostAnswer:
-        return orders.decode_answer(spool.answered(orders.encode(order), Place(tmp_path / "spool")))
+        return orders.decode_answer(spool.answered(orders.encode(order), HostPlace(tmp_path / "spool")))
 
-    assert ask(LookOrder(assignment=ONE)) == orders.Seen(assignment=ONE, state="unknown")
+    assert ask(LookOrder(assignment=ONE)) == orders.AssignmentSeen(assignment=ONE, state="unknown")
     assert isinstance(ask(ReadOrder(assignment=ONE, offset=0, size=1)), Refusal)
     assert ask(orders.ForgetOrder(assignment=ONE)) == ask(orders.EndOrder(assignment=ONE)) == orders.Done()

@@ -21,10 +21,10 @@ from hugewise.fleet.coordinator import Coordinator, rules_of
 from hugewise.fleet.engine import Engine
 from hugewise.fleet.engines import engine_of
 from hugewise.fleet.folder import RESUME, FleetFolder
-from hugewise.fleet.gathering import Gathered, Problem
+from hugewise.fleet.gathering import GatheredHost, HostProblem
 from hugewise.fleet.installation import installed
 from hugewise.fleet.inventory import Inventory
-from hugewise.fleet.orders import Question
+from hugewise.fleet.orders import FleetQuestion
 from hugewise.fleet.planning import needed
 from hugewise.fleet.question import asked
 from hugewise.fleet.records import FleetOpened, Stood
@@ -45,7 +45,7 @@ _MOST_STUDY = 1 << 20
 class Asked(NamedTuple):
     """A question as it was asked: what hosts are told, and the study that it is."""
 
-    question: Question
+    question: FleetQuestion
     study: Study
 
 
@@ -58,18 +58,18 @@ def question_of(path: Path, *, scale: str | None, only: str | None, arms: str | 
         raise StudyError("no such file", file=str(path), hint="see: hugewise list studies") from None
     except reading.UnreadableError as error:
         raise StudyError(error.reason, file=str(path), hint="save it as UTF-8 text that you can read") from None
-    question = Question(text=text, scale=scale, only=only, arms=arms, time=time_)
+    question = FleetQuestion(text=text, scale=scale, only=only, arms=arms, time=time_)
     return Asked(question, asked(question, str(path)))
 
 
 def examine(
     engine: Engine, hosts: Inventory, wanted: Asked | None, say: Say
-) -> tuple[dict[str, Gathered | Problem], list[Problem]]:
+) -> tuple[dict[str, GatheredHost | HostProblem], list[HostProblem]]:
     """What every host says, and all that keeps hosts from taking part."""
     question = None if wanted is None else wanted.question
     found = gathering.greeted(engine, [host.name for host in hosts.host], question)
     told = gathering.problems(found, hosts, installed(), question=question is not None)
-    there = [each for each in found.values() if isinstance(each, Gathered)]
+    there = [each for each in found.values() if isinstance(each, GatheredHost)]
     for line in gathering.remarks(there, time.time()):
         say(line)
     return found, told
@@ -94,7 +94,7 @@ def begin(
     with connect(hosts, folder.fleet, say) as engine:
         found, told = examine(engine, hosts, wanted, say)
         gathering.must_fit(told, len(hosts.host))
-        there = [each for each in found.values() if isinstance(each, Gathered)]
+        there = [each for each in found.values() if isinstance(each, GatheredHost)]
         stood = gathering.placed(there, hosts.fleet.hosts_per_stratum, time.time())
         for line in planned(there, stood, wanted.study, hosts):
             say(line)
@@ -109,7 +109,9 @@ def begin(
             return folder, Coordinator(folder, engine, hosts, rules_of(hosts), say).conduct()
 
 
-def _write_down(folder: FleetFolder, wanted: Asked, hosts: Inventory, there: Sequence[Gathered], stood: Stood) -> None:
+def _write_down(
+    folder: FleetFolder, wanted: Asked, hosts: Inventory, there: Sequence[GatheredHost], stood: Stood
+) -> None:
     """What the fleet is, as its first records."""
     folder.append(
         FleetOpened(
@@ -161,11 +163,11 @@ def go_on(
                 write_whole(path / "hosts.toml", reading.content(hosts))
         if state.stood is None:
             raise UserError(f"{path}: the fleet was broken off before any host was told", hint="hugewise fleet run")
-        with connect(kept, folder.fleet, say) as engine:
+        with connect(kept, state.opened.fleet, say) as engine:
             return Coordinator(folder, engine, kept, rules_of(kept, ending=ending), say).conduct()
 
 
-def planned(there: Sequence[Gathered], stood: Stood, study: Study, hosts: Inventory) -> Iterator[str]:
+def planned(there: Sequence[GatheredHost], stood: Stood, study: Study, hosts: Inventory) -> Iterator[str]:
     """What is about to be spent, in lines: strata with their hosts and differences, hosts and hours."""
     names = strata.named(each.stratum for each in there)
     by_stratum: Mapping[strata.Stratum, list[str]] = {

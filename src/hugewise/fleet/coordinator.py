@@ -18,13 +18,22 @@ from hugewise.errors import HostLostError, HugewiseError, StorageError
 from hugewise.files import storing, write_whole
 from hugewise.fleet import decision
 from hugewise.fleet.calls import Calls
-from hugewise.fleet.decision import Act, Assign, Close, Decision, GiveUp, Quarantine, Rules, View
+from hugewise.fleet.decision import Act, Assign, Close, Decision, FleetRules, GiveUp, Quarantine, View
 from hugewise.fleet.engine import Engine, asked
 from hugewise.fleet.folder import RESUME, FleetFolder
 from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.judging import judged, must_be
 from hugewise.fleet.kept import FINAL
-from hugewise.fleet.orders import Assignment, BeginOrder, EndOrder, ForgetOrder, HostAnswer, LookOrder, Question, Seen
+from hugewise.fleet.orders import (
+    Assignment,
+    AssignmentSeen,
+    BeginOrder,
+    EndOrder,
+    FleetQuestion,
+    ForgetOrder,
+    HostAnswer,
+    LookOrder,
+)
 from hugewise.fleet.question import CHECK
 from hugewise.fleet.records import (
     Assigned,
@@ -39,11 +48,11 @@ from hugewise.fleet.records import (
     RunSettled,
     RunShipped,
 )
-from hugewise.fleet.shipping import Brought, Source, bring
-from hugewise.fleet.state import FleetState, Work
+from hugewise.fleet.shipping import Brought, RunSource, bring
+from hugewise.fleet.state import FleetState, FleetWork
 from hugewise.model.clock import CLOCK, Clock
 
-__all__ = ["Coordinator", "Snapshot", "rules_of"]
+__all__ = ["Coordinator", "FleetSnapshot", "rules_of"]
 
 _TRIES = 3  # of a step that a host refuses, before it is given up
 _AGAIN_S = 10.0
@@ -51,14 +60,15 @@ _SOON_S = 1.0
 _MOST_AT_ONCE = 32
 _SNAPSHOT_S = 2.0
 _READ_S = 120.0
+_LONGEST = 1000
 
 Came = HostAnswer | Brought | str | None
 
 
-def rules_of(inventory: Inventory, *, ending: bool = False) -> Rules:
+def rules_of(inventory: Inventory, *, ending: bool = False) -> FleetRules:
     """What the inventory says of it."""
     table = inventory.fleet
-    return Rules(
+    return FleetRules(
         replace=table.replace,
         patience=table.patience,
         wait=max(table.wait, table.patience),
@@ -68,11 +78,11 @@ def rules_of(inventory: Inventory, *, ending: bool = False) -> Rules:
     )
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What a coordinator sees now, for whoever asks meanwhile (`now.json`); nothing goes on from it."""
 
     t: float
-    seen: dict[str, Seen]
+    seen: dict[str, AssignmentSeen]
     out: dict[str, str]
 
 
@@ -83,7 +93,7 @@ class Coordinator:
     folder: FleetFolder
     engine: Engine
     inventory: Inventory
-    rules: Rules
+    rules: FleetRules
     say: Callable[[str], None] = lambda _: None
     on_step: Callable[[str], None] = lambda _: None
     clock: Clock = CLOCK
@@ -182,8 +192,8 @@ class Coordinator:
 
     # -- in a thread of its own: nothing here changes the state
 
-    def _call(self, act: Act, work: Work) -> Came:
-        assignment = Assignment(self.folder.fleet, act.number)
+    def _call(self, act: Act, work: FleetWork) -> Came:
+        assignment = Assignment(self.state.opened.fleet, act.number)
         patience = self.rules.patience
         match act.step:
             case "begin":
@@ -192,6 +202,9 @@ class Coordinator:
                     question=self._question(work),
                     stop=self.inventory.fleet.stop_worker,
                     restarts=self.inventory.fleet.restarts,
+                    client=self.inventory.client_of(self.inventory.entry(act.host))
+                    if work.assigned.purpose == "study"
+                    else None,
                 )
                 return asked(self.engine, act.host, order, patience)
             case "look":
@@ -201,7 +214,7 @@ class Coordinator:
             case "forget":
                 return asked(self.engine, act.host, ForgetOrder(assignment=assignment), patience)
             case "ship":
-                source = Source(self.engine, act.host, assignment, max(_READ_S, patience))
+                source = RunSource(self.engine, act.host, assignment, max(_READ_S, patience))
                 found = bring(source, self._place(work), on_step=lambda step: self.on_step(f"ship {step}"))
                 must_be(found.path, self._question(work), self.state.opened)
                 return found
@@ -209,13 +222,13 @@ class Coordinator:
                 assert work.shipped is not None
                 return judged(self.folder.path / work.shipped.folder)
 
-    def _question(self, work: Work) -> Question:
+    def _question(self, work: FleetWork) -> FleetQuestion:
         entry = self.inventory.entry(work.assigned.host)
         if work.assigned.purpose == "check":
-            return Question(text=CHECK.format(blocks=self.inventory.fleet.check))
+            return FleetQuestion(text=CHECK.format(blocks=self.inventory.fleet.check))
         return msgspec.structs.replace(self.state.opened.question, directory=entry.directory)
 
-    def _place(self, work: Work) -> Path:
+    def _place(self, work: FleetWork) -> Path:
         below = "checks" if work.assigned.purpose == "check" else "hosts" if work.replaced is None else "late"
         return self.folder.path / below / work.assigned.host
 
@@ -226,8 +239,10 @@ class Coordinator:
         if isinstance(came, HostLostError):
             self._lost(act.host, came, now)
             return
-        if isinstance(came, StorageError) or (isinstance(came, BaseException) and not isinstance(came, HugewiseError)):
+        if isinstance(came, StorageError) or (isinstance(came, BaseException) and not isinstance(came, Exception)):
             raise came  # of this machine: nothing more can be written
+        if isinstance(came, Exception) and not isinstance(came, HugewiseError):  # what nobody foresaw is of one host
+            came = HugewiseError(f"{act.step}: {type(came).__name__}: {came}"[:_LONGEST])
         self.view.due.pop(act.host, None)
         if act.step != "judge" and act.host in self.view.out:
             self._returned(act.host)
@@ -289,8 +304,8 @@ class Coordinator:
             case "forget":
                 self._append(RunForgotten(t=self._t(), number=act.number))
 
-    def _looked(self, act: Act, work: Work, came: Came, now: float) -> None:
-        if not isinstance(came, Seen) or came.assignment.number != act.number:
+    def _looked(self, act: Act, work: FleetWork, came: Came, now: float) -> None:
+        if not isinstance(came, AssignmentSeen) or came.assignment.number != act.number:
             self._refused(act, HugewiseError("it answered something else when it was looked at"), now)
             return
         self.view.begun.add(act.number)
@@ -316,7 +331,7 @@ class Coordinator:
         else:
             self.view.due[act.host] = now + self.rules.look
 
-    def _shipped(self, act: Act, work: Work, came: Brought) -> None:
+    def _shipped(self, act: Act, work: FleetWork, came: Brought) -> None:
         folder = came.path.relative_to(self.folder.path)
         late = folder.parts[0] == "late"
         self._append(
@@ -338,7 +353,7 @@ class Coordinator:
             return
         self._shown = now
         seen = {self.state.works[number].assigned.host: one for number, one in self.view.seen.items()}
-        snapshot = Snapshot(t=time.time(), seen=seen, out=dict(self._reasons))
+        snapshot = FleetSnapshot(t=time.time(), seen=seen, out=dict(self._reasons))
         path = self.folder.path / "now.json"
         with storing(str(path), RESUME):
             write_whole(path, msgspec.json.encode(snapshot))

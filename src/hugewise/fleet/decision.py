@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hugewise.fleet.orders import ENDED, Seen
+from hugewise.fleet.orders import ENDED, AssignmentSeen
 from hugewise.fleet.records import Purpose
-from hugewise.fleet.state import FleetState, HostStanding, Work
+from hugewise.fleet.state import FleetState, FleetWork, HostStanding
 
-__all__ = ["Act", "Assign", "Close", "Decision", "GiveUp", "Quarantine", "Rules", "View", "decide", "waits"]
+__all__ = ["Act", "Assign", "Close", "Decision", "FleetRules", "GiveUp", "Quarantine", "View", "decide", "waits"]
 
 Step = Literal["begin", "look", "end", "ship", "judge", "forget"]
 
 
 @dataclass(frozen=True)
-class Rules:
+class FleetRules:
     """What the inventory says of it; see `inventory.FleetTable`. `ending`: nothing is begun, and what runs is ended."""
 
     replace: bool = True
@@ -43,7 +43,7 @@ class View:
     """
 
     begun: set[int] = field(default_factory=set)
-    seen: dict[int, Seen] = field(default_factory=dict)
+    seen: dict[int, AssignmentSeen] = field(default_factory=dict)
     due: dict[str, float] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
     out: dict[str, float] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Close:
 Decision = Act | Assign | Quarantine | GiveUp | Close
 
 
-def decide(state: FleetState, view: View, rules: Rules, now: float) -> list[Decision]:
+def decide(state: FleetState, view: View, rules: FleetRules, now: float) -> list[Decision]:
     """All that is to be done now. What is to be written down comes alone: with it the next look at the state differs.
 
     Orders: one for each host that is not being asked already. An empty list: wait, until something is answered or due.
@@ -109,7 +109,7 @@ def decide(state: FleetState, view: View, rules: Rules, now: float) -> list[Deci
     return [Close(here.told())]
 
 
-def waits(state: FleetState, view: View, rules: Rules, now: float) -> bool:
+def waits(state: FleetState, view: View, rules: FleetRules, now: float) -> bool:
     """Whether something is still to come, though nothing is to be done now."""
     return _Moment(state, view, rules, now).waits()
 
@@ -118,7 +118,7 @@ def waits(state: FleetState, view: View, rules: Rules, now: float) -> bool:
 class _Moment:
     state: FleetState
     view: View
-    rules: Rules
+    rules: FleetRules
     now: float
 
     # -- what is written down
@@ -171,7 +171,7 @@ class _Moment:
         work, host = self._now_in(place)
         if work is None and host.name not in taken and self._ready(host):
             return Assign(host.name, "study", place=place)
-        if work is not None and work.settled is not None and work.settled.state == "ended":
+        if work is not None and work.settled is not None and work.settled.state == "ended" and work.shipped is not None:
             return None
         gone = self.now - self.view.out[host.name] if host.name in self.view.out else 0.0
         over = work is None or work.settled is not None or work.given_up is not None
@@ -187,7 +187,7 @@ class _Moment:
             return Quarantine(host.name, why) if host.quarantined is None else None
         return GiveUp(work.number, why) if work.given_up is None and work.settled is None else None
 
-    def _now_in(self, place: str) -> tuple[Work | None, HostStanding]:
+    def _now_in(self, place: str) -> tuple[FleetWork | None, HostStanding]:
         """What measures in a place by now, and the host that does, or is to."""
         work = self.state.places.get(place)
         return work, self.state.hosts[place if work is None else work.assigned.host]
@@ -213,7 +213,7 @@ class _Moment:
         work = next((work for work in self.state.of_host(host.name) if work.open), None)
         return None if work is None else Act(self._step(work), work.number, host.name)
 
-    def _step(self, work: Work) -> Step:
+    def _step(self, work: FleetWork) -> Step:
         settled = work.settled
         if settled is None:
             wanted = work.replaced is None and not self.rules.ending
@@ -238,7 +238,15 @@ class _Moment:
             over = work is not None and (work.settled is not None or work.given_up is not None)
             if host.name in out and host.quarantined is None and not over:
                 return True
+            if work is not None and self._to_come(work):
+                return True
         return False
+
+    def _to_come(self, work: FleetWork) -> bool:
+        """Whether its run has ended on a host that is out of reach, and may still be brought."""
+        ended = work.settled is not None and work.settled.state == "ended" and work.shipped is None
+        since = self.view.out.get(work.assigned.host)
+        return ended and work.given_up is None and since is not None and self.now - since < self.rules.wait
 
     def told(self) -> str:
         """How it ended, in a sentence."""

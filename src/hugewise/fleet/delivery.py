@@ -10,7 +10,7 @@ from hugewise import reading
 from hugewise.errors import HostLostError, HugewiseError
 from hugewise.fleet import orders, spool
 from hugewise.fleet.orders import MOST_MESSAGE, Refusal
-from hugewise.fleet.place import Place, usual_spool
+from hugewise.fleet.place import HostPlace, usual_spool
 from hugewise.fleet.programs import talked
 
 __all__ = ["command", "delivered", "obeyed_alone"]
@@ -33,7 +33,7 @@ def delivered(data: bytes, *, installation: str, spool_folder: str | None, root:
     worker    the pid of the worker, where it may be stopped while attempts are measured
     """
     if not root or os.geteuid() == 0:
-        return spool.answered(data, Place(Path(spool_folder) if spool_folder else usual_spool(), worker))
+        return spool.answered(data, HostPlace(Path(spool_folder) if spool_folder else usual_spool(), worker))
     words = command(installation, spool_folder, root=True, worker=worker)
     try:
         said = talked(words, data, timeout=_PATIENCE_S, most=MOST_MESSAGE)
@@ -48,7 +48,7 @@ def delivered(data: bytes, *, installation: str, spool_folder: str | None, root:
 _SUDO = "have sudo let this account call hugewise there without a password (NOPASSWD), or write root = false"
 
 
-def obeyed_alone(data: bytes, place: Place) -> bytes:
+def obeyed_alone(data: bytes, place: HostPlace) -> bytes:
     """Of a program that obeys one order: its answer, and what it took of the host is counted."""
     answer = spool.answered(data, place)
     try:

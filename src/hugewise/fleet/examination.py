@@ -10,7 +10,7 @@ import msgspec
 from hugewise import reading
 from hugewise.errors import HugewiseError
 from hugewise.fleet.installation import THIS
-from hugewise.fleet.orders import Examined, Question
+from hugewise.fleet.orders import Examined, FleetQuestion
 from hugewise.fleet.question import asked
 from hugewise.model.check import Check
 from hugewise.model.results import LeftOut
@@ -29,7 +29,7 @@ class _Doctor(msgspec.Struct, frozen=True):
 _SAID = msgspec.json.Decoder(_Doctor)
 
 
-def examined(question: Question | None, folder: Path) -> Examined:
+def examined(question: FleetQuestion | None, folder: Path) -> Examined:
     """Both, as this account; what cannot be found out is told as an error. `folder`: where it is asked."""
     try:
         said = _doctor(folder)
@@ -61,7 +61,7 @@ def _doctor(folder: Path) -> _Doctor:
         raise HugewiseError(f"hugewise doctor failed: {''.join(said) or f'exit status {done.returncode}'}") from None
 
 
-def _planned(question: Question) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+def _planned(question: FleetQuestion) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
     """Cells with their arms, what is left out and why, and the packages that would cure it. Raises HugewiseError."""
     from hugewise.session import feasibility  # noqa: PLC0415  (policies and workloads)
 

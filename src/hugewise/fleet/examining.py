@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hugewise.fleet import conduct, strata
 from hugewise.fleet.conduct import Asked, Connect
 from hugewise.fleet.engines import engine_of
-from hugewise.fleet.gathering import Gathered
+from hugewise.fleet.gathering import GatheredHost
 from hugewise.fleet.inventory import Inventory
 
 __all__ = ["told"]
@@ -19,7 +19,7 @@ def told(hosts: Inventory, wanted: Asked | None, say: Callable[[str], None], *, 
     """Ask all hosts, and say what came of it; whether each of them can take part. Raises UserError."""
     with connect(hosts, "doctor", say) as engine:
         found, problems = conduct.examine(engine, hosts, wanted, say)
-    there = [each for each in found.values() if isinstance(each, Gathered)]
+    there = [each for each in found.values() if isinstance(each, GatheredHost)]
     names = strata.named(each.stratum for each in there)
     for each in there:
         greeting = each.greeting

@@ -15,18 +15,18 @@ from hugewise.fleet.calls import at_once
 from hugewise.fleet.engine import Engine, asked
 from hugewise.fleet.installation import different
 from hugewise.fleet.inventory import Inventory
-from hugewise.fleet.orders import Greeting, HelloOrder, Installed, Question
+from hugewise.fleet.orders import FleetQuestion, Greeting, HelloOrder, Installed
 from hugewise.fleet.records import HostGreeted, Stood
 from hugewise.fleet.strata import Stratum
 
-__all__ = ["Gathered", "Problem", "greeted", "must_fit", "placed", "problems", "remarks"]
+__all__ = ["GatheredHost", "HostProblem", "greeted", "must_fit", "placed", "problems", "remarks"]
 
 HELLO_S = 120.0
 _CLOCK_S = 60.0
 _MOST_TOLD = 20
 
 
-class Gathered(msgspec.Struct, frozen=True):
+class GatheredHost(msgspec.Struct, frozen=True):
     """A host that has answered, in its stratum."""
 
     host: str
@@ -49,7 +49,7 @@ class Gathered(msgspec.Struct, frozen=True):
         )
 
 
-class Problem(msgspec.Struct, frozen=True):
+class HostProblem(msgspec.Struct, frozen=True):
     """Why a host cannot take part, and what cures it."""
 
     host: str
@@ -61,34 +61,37 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def greeted(engine: Engine, hosts: Sequence[str], question: Question | None) -> dict[str, Gathered | Problem]:
+def greeted(
+    engine: Engine, hosts: Sequence[str], question: FleetQuestion | None
+) -> dict[str, GatheredHost | HostProblem]:
     """What each host answers to Hello, or why there is no answer. Raises nothing that one host can cause."""
+
     def hello(host: str) -> Greeting:
         found = asked(engine, host, HelloOrder(question=question), HELLO_S)
         if not isinstance(found, Greeting):
             raise HugewiseError(f"{host} answered something else than who it is")
         return found
 
-    found: dict[str, Gathered | Problem] = {}
+    found: dict[str, GatheredHost | HostProblem] = {}
     for host, came in at_once(hello, hosts).items():
         if isinstance(came, Greeting):
             stratum = strata.stratum(came.fingerprint, came.thp, came.memory_age)
-            found[host] = Gathered(host, came, stratum)
+            found[host] = GatheredHost(host, came, stratum)
         elif isinstance(came, HugewiseError):
-            found[host] = Problem(host, came.message, came.hint)
+            found[host] = HostProblem(host, came.message, came.hint)
         else:
             raise came
     return {host: found[host] for host in hosts}
 
 
 def problems(
-    found: Mapping[str, Gathered | Problem], inventory: Inventory, here: Installed, *, question: bool
-) -> list[Problem]:
+    found: Mapping[str, GatheredHost | HostProblem], inventory: Inventory, here: Installed, *, question: bool
+) -> list[HostProblem]:
     """All that keeps hosts from taking part: no answer, another hugewise, no root, nothing that can run there, or other
     cells than elsewhere. `question`: whether they were asked what of a study can run there.
     """
-    told = [each for each in found.values() if isinstance(each, Problem)]
-    there = [each for each in found.values() if isinstance(each, Gathered)]
+    told = [each for each in found.values() if isinstance(each, HostProblem)]
+    there = [each for each in found.values() if isinstance(each, GatheredHost)]
     told += [problem for each in there for problem in _of_one(each, inventory, here, question=question)]
     told += _odd_probes(there)
     if question:
@@ -96,25 +99,25 @@ def problems(
     return told
 
 
-def _of_one(each: Gathered, inventory: Inventory, here: Installed, *, question: bool) -> list[Problem]:
+def _of_one(each: GatheredHost, inventory: Inventory, here: Installed, *, question: bool) -> list[HostProblem]:
     host, greeting, told = each.host, each.greeting, []
     if (why := different(here, greeting.installed)) is not None:
-        told.append(Problem(host, why, "install this one there: hugewise fleet provision"))
+        told.append(HostProblem(host, why, "install this one there: hugewise fleet provision"))
     if inventory.entry(host).root and not greeting.root:
         cure = "let sudo call it without a password, or log in as root, or write root = false"
-        told.append(Problem(host, f"it is to run as root, and runs as {greeting.account}", cure))
+        told.append(HostProblem(host, f"it is to run as root, and runs as {greeting.account}", cure))
     examined = greeting.examined
     if examined.error is not None:
-        told.append(Problem(host, examined.error, "see there: hugewise doctor"))
+        told.append(HostProblem(host, examined.error, "see there: hugewise doctor"))
     elif question and not examined.cells:
         reasons = "; ".join(examined.left_out[:3]) or "hugewise doctor there does not say why"
-        told.append(Problem(host, f"nothing of the study can run there: {reasons}", examined.install))
+        told.append(HostProblem(host, f"nothing of the study can run there: {reasons}", examined.install))
     return told
 
 
-def _odd_probes(there: Sequence[Gathered]) -> list[Problem]:
+def _odd_probes(there: Sequence[GatheredHost]) -> list[HostProblem]:
     """Hosts of one architecture have one probe: the times that it takes are to be compared."""
-    kinds: defaultdict[str, list[Gathered]] = defaultdict(list)
+    kinds: defaultdict[str, list[GatheredHost]] = defaultdict(list)
     for each in there:
         if each.greeting.installed.probe is not None:
             kinds[each.greeting.installed.machine].append(each)
@@ -125,11 +128,11 @@ def _odd_probes(there: Sequence[Gathered]) -> list[Problem]:
             if (probe := each.greeting.installed.probe) != usual:
                 hashes = f"{str(probe)[:12]}, {str(usual)[:12]}"
                 why = f"its probe is another one than on the other hosts of {machine} ({hashes})"
-                told.append(Problem(each.host, why, "install one wheel on all: hugewise fleet provision"))
+                told.append(HostProblem(each.host, why, "install one wheel on all: hugewise fleet provision"))
     return told
 
 
-def _odd_cells(there: Sequence[Gathered]) -> list[Problem]:
+def _odd_cells(there: Sequence[GatheredHost]) -> list[HostProblem]:
     """A study is one question: its cells and arms are the same everywhere, and so is how policies work."""
     known = [each for each in there if each.greeting.examined.cells]
     if not known:
@@ -146,7 +149,7 @@ def _odd_cells(there: Sequence[Gathered]) -> list[Problem]:
                 ways.get(mechanism or "", "in another way"),
             )
             why = f"policies work {own} there, and {others} on other hosts: they do not measure the same"
-            told.append(Problem(each.host, why, "write root = true for all hosts, or for none"))
+            told.append(HostProblem(each.host, why, "write root = true for all hosts, or for none"))
         elif examined.cells != cells:
             without = [cell for cell in cells or () if cell not in (examined.cells or ())]
             reasons = "; ".join(examined.left_out[:3])
@@ -154,11 +157,11 @@ def _odd_cells(there: Sequence[Gathered]) -> list[Problem]:
                 f"other cells can run there than on other hosts; not there: {'; '.join(without) or 'none'} ({reasons})"
             )
             cure = examined.install or "leave the host out, or choose what all have with --only and --arms"
-            told.append(Problem(each.host, why, cure))
+            told.append(HostProblem(each.host, why, cure))
     return told
 
 
-def must_fit(told: Sequence[Problem], hosts: int) -> None:
+def must_fit(told: Sequence[HostProblem], hosts: int) -> None:
     """Raise UserError with all of them, where there are any."""
     if not told:
         return
@@ -171,7 +174,7 @@ def must_fit(told: Sequence[Problem], hosts: int) -> None:
     )
 
 
-def remarks(there: Sequence[Gathered], now: float) -> list[str]:
+def remarks(there: Sequence[GatheredHost], now: float) -> list[str]:
     """What a person should know, and what keeps nothing from being done: clocks, and hosts that are one machine."""
     told = []
     machines: defaultdict[str, list[str]] = defaultdict(list)
@@ -187,7 +190,7 @@ def remarks(there: Sequence[Gathered], now: float) -> list[str]:
     return told
 
 
-def placed(there: Sequence[Gathered], per_stratum: int | None, t: float) -> Stood:
+def placed(there: Sequence[GatheredHost], per_stratum: int | None, t: float) -> Stood:
     """Which hosts measure: of each stratum so many (None: all), in the order of the inventory. The others stand by."""
     measuring: list[str] = []
     spare: list[str] = []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hugewise.analysis.analysis import analyze
 from hugewise.errors import HugewiseError
-from hugewise.fleet.orders import Question
+from hugewise.fleet.orders import FleetQuestion
 from hugewise.fleet.question import asked
 from hugewise.fleet.records import FleetOpened
 from hugewise.store.folder import RunFolder
@@ -14,7 +14,7 @@ from hugewise.store.folder import RunFolder
 __all__ = ["judged", "must_be"]
 
 
-def must_be(path: Path, question: Question, opened: FleetOpened) -> None:
+def must_be(path: Path, question: FleetQuestion, opened: FleetOpened) -> None:
     """Raise HugewiseError where the run at `path` is not one of that question, or not under its own name."""
     found = RunFolder(path).opened()
     wanted = opened.digest if question.text == opened.question.text else asked(question, "check").digest

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
 import msgspec
 
@@ -27,7 +28,7 @@ from hugewise.errors import HugewiseError
 from hugewise.fleet import question
 from hugewise.fleet.breath import Breath
 from hugewise.fleet.installation import THIS
-from hugewise.fleet.kept import FINAL, Kept, Spooled, last_words
+from hugewise.fleet.kept import FINAL, KeptState, Spooled, last_words
 from hugewise.fleet.orders import ENDED, BeginOrder, Cost
 from hugewise.fleet.worker import Guard, WorkerHeld, process
 from hugewise.session.keeping import Told
@@ -42,32 +43,51 @@ _PAUSES_S = (5.0, 30.0, 120.0, 300.0)
 _SHUTDOWN_S = 3.0  # in which a host that goes down reaches the keeper too
 _TRY_AGAIN_S = 30.0  # to write the last state
 _RESTORE_S = 120.0
+_TAKING_S = 10.0
 _LONGEST_LINE = 1 << 16
+_STARTED: Final[list[subprocess.Popen[bytes]]] = []
 _TOLD: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
 
 
 def begin_keeping(folder: Path, lock: int, command: Sequence[str] = THIS) -> None:
-    """Start a keeper for the assignment in `folder`, which inherits the descriptor `lock`. It is nobody's child for
-    long: a session of its own, and none of the descriptors of who starts it. Raises OSError.
+    """Start a keeper for the assignment in `folder`, which inherits the descriptor `lock`. It has a session of its own,
+    none of the other descriptors of who starts it, and outlives that. Raises OSError.
     """
-    subprocess.Popen(
-        [*command, "fleet", "keep", str(folder), str(lock)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        start_new_session=True,
-        pass_fds=(lock,),
+    _STARTED[:] = [each for each in _STARTED if each.poll() is None]  # of a worker: those that have ended are reaped
+    _STARTED.append(
+        subprocess.Popen(
+            [*command, "fleet", "keep", str(folder), str(lock)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
     )
 
 
-def main(folder: Path, lock: int) -> None:
-    """`hugewise fleet keep FOLDER LOCK`."""
-    os.set_inheritable(lock, False)
-    Keeper(Spooled(folder)).keep()
+def main(folder: Path, lock: int | None) -> None:
+    """`hugewise fleet keep FOLDER [LOCK]`: without the descriptor of the lock it is taken here, and where another
+    keeper has it, nothing is left to do.
+    """
+    spooled = Spooled(folder)
+    if lock is not None:
+        os.set_inheritable(lock, False)
+        Keeper(spooled).keep()
+        return
+    end = time.monotonic() + _TAKING_S  # who looks holds it for a moment, too
+    while True:
+        with spooled.held() as free:
+            if free is not None:
+                Keeper(spooled).keep()
+                return
+        if time.monotonic() > end:
+            return
+        time.sleep(_TAKING_S / 100)
 
 
-def conclude(spooled: Spooled, order: BeginOrder, kept: Kept) -> bool:
+def conclude(spooled: Spooled, order: BeginOrder, kept: KeptState) -> bool:
     """Write down the manifest of an assignment that has come to its end, then its state; whether that is on disk.
 
     Raises OSError, HugewiseError.
@@ -87,7 +107,7 @@ class Keeper:
     command: Sequence[str] = THIS
     pauses: Sequence[float] = _PAUSES_S
     clock: Callable[[], float] = time.monotonic
-    kept: Kept = field(default_factory=Kept)
+    kept: KeptState = field(default_factory=KeptState)
     told_to_go: bool = False
     _child: subprocess.Popen[bytes] | None = None
     _worker: WorkerHeld = field(init=False)
@@ -157,6 +177,8 @@ class Keeper:
             return self._say(state="interrupted", reason=ENDED)
         verb = ["run", str(self.spooled.path / "study.toml"), "--results", str(self.spooled.results)]
         verb += question.options(order.question)
+        if order.client is not None:
+            verb += ["--client", order.client.name, "--hosts", str(self.spooled.path / "hosts.toml")]
         self._say(state="running", reason=None)
         status = self._conducted(verb if run is None else ["resume", str(run)], order)
         run = self.spooled.run()

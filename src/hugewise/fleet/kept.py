@@ -9,7 +9,7 @@ SPOOL/                   0700, the account's own
       begin.json         what was ordered; an assignment without it was never begun
       study.toml
       results/STUDY/RUN  the run
-      state.json         what its keeper last said (`Kept`)
+      state.json         what its keeper last said (`KeptState`)
       lock               locked by its keeper as long as it lives
       end                there when it is to be ended
       said.txt           what the run said
@@ -36,9 +36,18 @@ from hugewise import reading
 from hugewise.beneath import Folder
 from hugewise.errors import HugewiseError
 from hugewise.files import write_whole
-from hugewise.fleet.orders import MOST_FILES, BeginOrder, Cost, FileEntry, KeeperState, ManifestFound, Seen, safe_file
+from hugewise.fleet.orders import (
+    MOST_FILES,
+    AssignmentSeen,
+    BeginOrder,
+    Cost,
+    FileEntry,
+    KeeperState,
+    ManifestFound,
+    safe_file,
+)
 
-__all__ = ["FINAL", "Fence", "Kept", "Spooled", "WorkerAt", "last_words", "manifest"]
+__all__ = ["FINAL", "Fence", "KeptState", "Spooled", "WorkerAt", "last_words", "manifest"]
 
 FINAL = ("ended", "interrupted", "failed")
 """States of an assignment that nothing changes any more."""
@@ -65,8 +74,8 @@ class WorkerAt(msgspec.Struct, frozen=True):
     start: int
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What a keeper last said of its assignment; see `orders.Seen`. `folder` of the run is below `results`."""
+class KeptState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a keeper last said of its assignment; see `AssignmentSeen`. `folder` of the run is below `results`."""
 
     state: KeeperState = "starting"
     folder: str | None = None
@@ -97,11 +106,11 @@ class Spooled:
         """What was ordered; None where nothing was begun. Raises HugewiseError."""
         return _stored(self.path / "begin.json", BeginOrder)
 
-    def kept(self) -> Kept:
+    def kept(self) -> KeptState:
         """What its keeper last said."""
-        return _stored(self.path / "state.json", Kept) or Kept()
+        return _stored(self.path / "state.json", KeptState) or KeptState()
 
-    def keep(self, state: Kept) -> bool:
+    def keep(self, state: KeptState) -> bool:
         """Have it on disk; False where there is no room even after the reserve is given up, or it cannot be written."""
         for last in (False, True):
             try:
@@ -158,10 +167,10 @@ class Spooled:
             raise HugewiseError(f"{self.results} holds {len(found)} runs, and one was ordered")
         return found[0] if found else None
 
-    def seen(self, order: BeginOrder, *, keeper: bool) -> Seen:
+    def seen(self, order: BeginOrder, *, keeper: bool) -> AssignmentSeen:
         """How it is, for the coordinator."""
         kept, costs = self.kept(), _stored(self.path / "costs", _Costs) or _Costs()
-        return Seen(
+        return AssignmentSeen(
             assignment=order.assignment,
             state=kept.state,
             keeper=keeper,
@@ -170,10 +179,17 @@ class Spooled:
             blocks=kept.blocks,
             left_s=kept.left_s,
             words=last_words(self.path / "said.txt"),
-            reason=kept.reason,
+            reason=kept.reason or (None if kept.state in FINAL else self._full()),
             restarts=kept.restarts,
             cost=msgspec.structs.replace(kept.cost, orders_s=costs.seconds, orders=costs.orders),
         )
+
+    def _full(self) -> str | None:
+        """That its disk is full, which its keeper cannot write down; None where it is not."""
+        held = os.statvfs(self.path)
+        if held.f_bavail * held.f_frsize >= _RESERVE:
+            return None
+        return f"no room is left in the spool {self.path.parent.parent}: it goes on when there is some"
 
     def add_cost(self, seconds: float) -> None:
         """Count an order that was a program of its own. Raises OSError."""

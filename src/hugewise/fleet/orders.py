@@ -14,6 +14,7 @@ import msgspec
 
 from hugewise import reading
 from hugewise.errors import HugewiseError
+from hugewise.fleet.inventory import ClientEntry
 from hugewise.model.check import Check
 from hugewise.reading import UnreadableError
 
@@ -23,6 +24,7 @@ __all__ = [
     "MOST_FILES",
     "MOST_MESSAGE",
     "Assignment",
+    "AssignmentSeen",
     "BeginOrder",
     "Bytes",
     "Cost",
@@ -30,6 +32,7 @@ __all__ = [
     "EndOrder",
     "Examined",
     "FileEntry",
+    "FleetQuestion",
     "ForgetOrder",
     "Greeting",
     "HelloOrder",
@@ -40,10 +43,8 @@ __all__ = [
     "LookOrder",
     "ManifestFound",
     "ManifestOrder",
-    "Question",
     "ReadOrder",
     "Refusal",
-    "Seen",
     "decode_answer",
     "decode_order",
     "encode",
@@ -85,7 +86,7 @@ class Assignment(msgspec.Struct, frozen=True):
     number: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class FleetQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """The study that a host is to run, as its file has it, with what `hugewise run` was told beside it.
 
     directory   where its commands run on the host
@@ -109,7 +110,7 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True, tag_field="order"):
 class HelloOrder(_Order, frozen=True, tag="hello"):
     """What is there? With a question also: what of it can run there."""
 
-    question: Question | None = None
+    question: FleetQuestion | None = None
 
 
 class BeginOrder(_Order, frozen=True, tag="begin"):
@@ -117,12 +118,14 @@ class BeginOrder(_Order, frozen=True, tag="begin"):
 
     stop    whether the engine's worker on the host is stopped while an attempt is measured, where there is one
     restarts   how often a run that died is resumed before it has failed
+    client  the host that clients of its servers are on; None: beside them
     """
 
     assignment: Assignment
-    question: Question
+    question: FleetQuestion
     stop: bool = True
     restarts: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
+    client: ClientEntry | None = None
 
 
 class LookOrder(_Order, frozen=True, tag="look"):
@@ -236,7 +239,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.worker_s is None or not self.measured_s else self.worker_s / self.measured_s
 
 
-class Seen(_Answer, frozen=True, tag="seen"):
+class AssignmentSeen(_Answer, frozen=True, tag="seen"):
     """How an assignment is. `run`: the run's folder name, once there is one; `closed` of `blocks` blocks are done;
     `left_s` seconds are left by its own estimate. `words`: its last words. `reason`: why it waits or has failed.
     """
@@ -297,7 +300,7 @@ class Refusal(_Answer, frozen=True, tag="refusal"):
     fenced: bool = False
 
 
-HostAnswer = Greeting | Seen | ManifestFound | Bytes | Done | Refusal
+HostAnswer = Greeting | AssignmentSeen | ManifestFound | Bytes | Done | Refusal
 
 _ORDER: msgspec.json.Decoder[HostOrder] = msgspec.json.Decoder(HostOrder)
 _ANSWER: msgspec.json.Decoder[HostAnswer] = msgspec.json.Decoder(HostAnswer)

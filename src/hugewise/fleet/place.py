@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Place", "usual_spool"]
+__all__ = ["HostPlace", "usual_spool"]
 
 
 def usual_spool() -> Path:
@@ -18,7 +18,7 @@ def usual_spool() -> Path:
 
 
 @dataclass(frozen=True)
-class Place:
+class HostPlace:
     """A host, as orders find it.
 
     spool    the folder with all assignments; made with mode 0700

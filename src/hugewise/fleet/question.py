@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hugewise.fleet.orders import Question
+from hugewise.fleet.orders import FleetQuestion
 from hugewise.study import load
 from hugewise.study.study import Study
 
@@ -25,7 +25,7 @@ timeout = "60s"
 """The same against the same: a loop of about 100 ms in the first cache, under the settings as they are."""
 
 
-def asked(question: Question, file: str) -> Study:
+def asked(question: FleetQuestion, file: str) -> Study:
     """The study as a host runs it; `file` is named in errors. Raises StudyError, UserError."""
     study = load.parse(question.text, file)
     if question.scale is not None:
@@ -38,7 +38,7 @@ def _names(listed: str | None) -> list[str]:
     return [name.strip() for name in listed.split(",")] if listed else []
 
 
-def options(question: Question) -> list[str]:
+def options(question: FleetQuestion) -> list[str]:
     """What `hugewise run` is told beside the study."""
     named = {"scale": question.scale, "only": question.only, "arms": question.arms, "time": question.time}
     return [f"--{name}={value}" for name, value in named.items() if value is not None]

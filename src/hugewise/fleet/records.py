@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from hugewise.fleet.orders import Cost, Installed, KeeperState, Question
+from hugewise.fleet.orders import Cost, FleetQuestion, Installed, KeeperState
 from hugewise.fleet.strata import Stratum
 
 __all__ = [
@@ -49,7 +49,7 @@ class FleetOpened(_Record, frozen=True, kw_only=True, tag="fleet_opened"):
     fleet: str
     study: str
     digest: str
-    question: Question
+    question: FleetQuestion
     hosts: tuple[str, ...]
     installed: Installed
 

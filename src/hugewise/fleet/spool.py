@@ -27,6 +27,7 @@ from hugewise.fleet.installation import installed
 from hugewise.fleet.kept import FINAL, Fence, Spooled, WorkerAt
 from hugewise.fleet.orders import (
     Assignment,
+    AssignmentSeen,
     BeginOrder,
     Bytes,
     Done,
@@ -40,12 +41,11 @@ from hugewise.fleet.orders import (
     ManifestOrder,
     ReadOrder,
     Refusal,
-    Seen,
     decode_order,
     encode,
     refused,
 )
-from hugewise.fleet.place import Place
+from hugewise.fleet.place import HostPlace
 from hugewise.fleet.strata import memory_age
 from hugewise.fleet.worker import ask_to_end, process
 from hugewise.host import knob
@@ -60,7 +60,7 @@ _OTHERS = 0o077
 _CURE = "name another folder with spool = ..., or see who writes there"
 
 
-def answered(data: bytes, place: Place) -> bytes:
+def answered(data: bytes, place: HostPlace) -> bytes:
     """What the order in `data` is answered. Raises nothing that a host can foresee: it is a refusal."""
     try:
         return encode(obey(decode_order(data), place))
@@ -72,7 +72,7 @@ def answered(data: bytes, place: Place) -> bytes:
         return encode(Refusal(why=f"{error.filename or place.spool}: {error.strerror or error}"[:4000], hint=_CURE))
 
 
-def obey(order: HostOrder, place: Place) -> HostAnswer:
+def obey(order: HostOrder, place: HostPlace) -> HostAnswer:
     """Carry out one order. Raises HugewiseError, OSError."""
     have_spool(place.spool)
     if isinstance(order, HelloOrder):
@@ -92,7 +92,10 @@ def obey(order: HostOrder, place: Place) -> HostAnswer:
 
 
 def _of_one(
-    order: LookOrder | ManifestOrder | ReadOrder | ForgetOrder | EndOrder, spooled: Spooled, fleet: Path, place: Place
+    order: LookOrder | ManifestOrder | ReadOrder | ForgetOrder | EndOrder,
+    spooled: Spooled,
+    fleet: Path,
+    place: HostPlace,
 ) -> HostAnswer:
     begun = spooled.ordered()
     if isinstance(order, ForgetOrder):
@@ -120,7 +123,7 @@ def _unknown(order: HostOrder) -> HostAnswer:
     if isinstance(order, ForgetOrder | EndOrder):
         return Done()
     if isinstance(order, LookOrder):
-        return Seen(assignment=order.assignment, state="unknown")
+        return AssignmentSeen(assignment=order.assignment, state="unknown")
     return Refusal(why="nothing was begun there under that number")
 
 
@@ -139,7 +142,7 @@ def have_spool(spool: Path) -> None:
         )
 
 
-def _note_worker(fleet: Path, place: Place) -> None:
+def _note_worker(fleet: Path, place: HostPlace) -> None:
     """Which worker carries orders now: its keeper looks at it before the next attempt."""
     found = None if place.worker is None else process(place.worker)
     if found is None:
@@ -153,7 +156,7 @@ def _note_worker(fleet: Path, place: Place) -> None:
 # -- orders
 
 
-def _hello(order: HelloOrder, place: Place) -> Greeting:
+def _hello(order: HelloOrder, place: HostPlace) -> Greeting:
     host = LocalHost()
     held = os.statvfs(place.spool)
     knobs = knob.knobs(host)
@@ -177,7 +180,7 @@ def _account() -> str:
         return str(os.geteuid())
 
 
-def _begin(order: BeginOrder, spooled: Spooled, fleet: Path, place: Place) -> HostAnswer:
+def _begin(order: BeginOrder, spooled: Spooled, fleet: Path, place: HostPlace) -> HostAnswer:
     """Have a keeper, once, and only for the highest number that was ever begun here."""
     number, fence = order.assignment.number, _fence(fleet)
     if number < fence.number or (number == fence.number and fence.over):
@@ -194,6 +197,8 @@ def _begin(order: BeginOrder, spooled: Spooled, fleet: Path, place: Place) -> Ho
         made_folder(spooled.path)
         spooled.set_aside()
         write_whole(spooled.path / "study.toml", order.question.text.encode(), 0o600)
+        if order.client is not None:
+            write_whole(spooled.path / "hosts.toml", order.client.toml().encode(), 0o600)
         write_whole(spooled.path / "begin.json", msgspec.json.encode(order), 0o600)
     _have_keeper(spooled, place)
     return Done()
@@ -208,7 +213,7 @@ def _fence(fleet: Path) -> Fence:
         raise HugewiseError(f"{fleet / 'fence'}: {error}", hint="see who writes there") from None
 
 
-def _have_keeper(spooled: Spooled, place: Place) -> bool:
+def _have_keeper(spooled: Spooled, place: HostPlace) -> bool:
     """A keeper where one is needed; whether one lives now."""
     if spooled.kept().state in FINAL:
         return spooled.living()
@@ -218,7 +223,7 @@ def _have_keeper(spooled: Spooled, place: Place) -> bool:
     return True
 
 
-def _look(begun: BeginOrder, spooled: Spooled, place: Place) -> HostAnswer:
+def _look(begun: BeginOrder, spooled: Spooled, place: HostPlace) -> HostAnswer:
     if _fence(spooled.path.parent).number == begun.assignment.number:
         living = _have_keeper(spooled, place)
     else:

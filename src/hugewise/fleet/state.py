@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hugewise.errors import RunError
 from hugewise.fleet.records import (
     Assigned,
     Checked,
@@ -24,7 +25,7 @@ from hugewise.fleet.records import (
     Stood,
 )
 
-__all__ = ["FleetState", "HostStanding", "Work"]
+__all__ = ["FleetState", "FleetWork", "HostStanding"]
 
 Passed = Literal["not yet", "passed", "failed"]
 
@@ -41,7 +42,7 @@ class HostStanding:
 
 
 @dataclass
-class Work:
+class FleetWork:
     """An assignment. `replaced`: the number that took its place: what still comes of it is late."""
 
     assigned: Assigned
@@ -78,21 +79,25 @@ class FleetState:
 
     opened: FleetOpened
     hosts: dict[str, HostStanding] = field(default_factory=dict)
-    works: dict[int, Work] = field(default_factory=dict)
-    places: dict[str, Work] = field(default_factory=dict)
+    works: dict[int, FleetWork] = field(default_factory=dict)
+    places: dict[str, FleetWork] = field(default_factory=dict)
     stood: Stood | None = None
     closed: FleetClosed | None = None
-    _by_host: dict[str, list[Work]] = field(default_factory=lambda: defaultdict(list))
+    _by_host: dict[str, list[FleetWork]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
     def of(cls, records: Iterable[FleetRecord]) -> FleetState:
-        """From all records, the first of which opened the fleet."""
+        """From all records, the first of which opened the fleet. Raises RunError where they do not fit together."""
         found = iter(records)
         first = next(found)
         assert isinstance(first, FleetOpened)  # `FleetFolder.records` sees to it
         state = cls(first, {name: HostStanding(name) for name in first.hosts})
-        for record in found:
-            state.add(record)
+        try:
+            for record in found:
+                state.add(record)
+        except KeyError as error:
+            told = f"the log of the fleet {first.fleet} speaks of {error.args[0]!r} before that is there"
+            raise RunError(told, hint="put a copy of its log.jsonl back") from None
         return state
 
     def add(self, record: FleetRecord) -> None:
@@ -123,7 +128,7 @@ class FleetState:
                 host.quarantined = record.reason
 
     def _assigned(self, record: Assigned) -> None:
-        work = self.works[record.number] = Work(record)
+        work = self.works[record.number] = FleetWork(record)
         self._by_host[record.host].append(work)
         if record.place is not None:
             self.places[record.place] = work
@@ -131,7 +136,7 @@ class FleetState:
             self.works[record.replaces].replaced = record.number
         self.closed = None
 
-    def _of_work(self, record: RunSettled | Checked | RunShipped | RunForgotten | RunGivenUp, work: Work) -> None:
+    def _of_work(self, record: RunSettled | Checked | RunShipped | RunForgotten | RunGivenUp, work: FleetWork) -> None:
         match record:
             case RunSettled():
                 work.settled, work.given_up = record, None  # it has come after all
@@ -150,10 +155,10 @@ class FleetState:
         """Larger than every number before."""
         return max(self.works, default=0) + 1
 
-    def of_host(self, host: str) -> Sequence[Work]:
+    def of_host(self, host: str) -> Sequence[FleetWork]:
         """Its assignments, the first ones first."""
         return self._by_host.get(host, ())
 
-    def counted(self) -> list[Work]:
+    def counted(self) -> list[FleetWork]:
         """The runs that are judged together, the first ones first: each place has one at most."""
         return [work for work in self.works.values() if work.counted]

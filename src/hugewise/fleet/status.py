@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hugewise import reading
-from hugewise.fleet.coordinator import Snapshot
+from hugewise.fleet.coordinator import FleetSnapshot
 from hugewise.fleet.folder import FleetFolder
-from hugewise.fleet.orders import Seen
+from hugewise.fleet.orders import AssignmentSeen
 from hugewise.fleet.state import FleetState, HostStanding
 from hugewise.quantity import format_duration
 
@@ -22,9 +22,9 @@ def lines(path: Path) -> Iterator[str]:
     """The fleet in the folder `path`. Raises RunError."""
     state = FleetState.of(FleetFolder(path).records())
     try:
-        snapshot = reading.stored(path / "now.json", Snapshot)
+        snapshot = reading.stored(path / "now.json", FleetSnapshot)
     except reading.UnreadableError:
-        snapshot = Snapshot(t=0.0, seen={}, out={})
+        snapshot = FleetSnapshot(t=0.0, seen={}, out={})
     yield f"fleet {state.opened.fleet} of {state.opened.study}: {_how(state, snapshot)}"
     for host in state.hosts.values():
         yield f"  {host.name}: {_of_host(state, host, snapshot)}"
@@ -32,7 +32,7 @@ def lines(path: Path) -> Iterator[str]:
         yield f"to go on, where no coordinator works on it: hugewise fleet resume {path}"
 
 
-def _how(state: FleetState, snapshot: Snapshot) -> str:
+def _how(state: FleetState, snapshot: FleetSnapshot) -> str:
     if state.closed is not None:
         return f"over; {state.closed.reason}"
     age = time.time() - snapshot.t
@@ -41,7 +41,7 @@ def _how(state: FleetState, snapshot: Snapshot) -> str:
     return "under way"
 
 
-def _of_host(state: FleetState, host: HostStanding, snapshot: Snapshot) -> str:
+def _of_host(state: FleetState, host: HostStanding, snapshot: FleetSnapshot) -> str:
     works = state.of_host(host.name)
     work = works[-1] if works else None
     spare = state.stood is not None and host.name in state.stood.spare
@@ -70,7 +70,7 @@ def _of_host(state: FleetState, host: HostStanding, snapshot: Snapshot) -> str:
     return "; ".join(parts)
 
 
-def _progress(seen: Seen) -> str:
+def _progress(seen: AssignmentSeen) -> str:
     left = "" if seen.left_s is None else f", {format_duration(seen.left_s)} left"
     share = "" if seen.cost.share is None else f", worker {seen.cost.share:.2%} of a core"
     why = f" ({seen.reason})" if seen.reason else ""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from hugewise.errors import HostLostError, HugewiseError, UserError
 from hugewise.fleet.dask.engine import DaskEngine
-from hugewise.fleet.orders import ForgetOrder, Greeting, HelloOrder, LookOrder, Seen
+from hugewise.fleet.orders import AssignmentSeen, ForgetOrder, Greeting, HelloOrder, LookOrder
 from hugewise.fleet.worker import process
 from tests.fleet.dask.local import COORDINATOR, NOWHERE, Local, listening, until
 
@@ -46,7 +46,7 @@ def whole(engine: DaskEngine, local: Local) -> Iterator[None]:
 
 def test_orders_are_obeyed_by_their_hosts(engine: DaskEngine) -> None:
     for host in ("alpha", "beta", "alpha"):
-        assert engine.call(host, LOOK) == Seen(assignment=NOWHERE, state="unknown")
+        assert engine.call(host, LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
     found = engine.call("beta", HelloOrder())
     assert isinstance(found, Greeting)
     assert found.root == (os.geteuid() == 0)
@@ -82,10 +82,10 @@ def test_a_worker_that_is_killed_is_started_again(engine: DaskEngine, local: Loc
     until(lambda: "alpha" not in engine.present())
     with pytest.raises(HostLostError, match="^alpha: no worker is registered"):
         engine.call("alpha", LOOK)
-    assert engine.call("beta", LOOK) == Seen(assignment=NOWHERE, state="unknown")
+    assert engine.call("beta", LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
     until(lambda: engine.present() == BOTH)
     assert local.worker("alpha") != before
-    assert engine.call("alpha", LOOK) == Seen(assignment=NOWHERE, state="unknown")
+    assert engine.call("alpha", LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
     assert local.told == ["alpha: its worker is gone; its run goes on, and another worker is started"]
     assert local.starts == ["alpha"]
 
@@ -115,7 +115,7 @@ def test_the_scheduler_is_killed_and_all_goes_on(engine: DaskEngine, local: Loca
     assert engine.scheduler not in (None, before)
     assert [process(each.pid) == each for each in workers] == [False, False]  # they ended by themselves
     for host in BOTH:
-        assert engine.call(host, LOOK) == Seen(assignment=NOWHERE, state="unknown")
+        assert engine.call(host, LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
     told = "Dask's scheduler ended (killed by SIGKILL); a new one is started, and the runs on the hosts go on meanwhile"
     assert local.told == [told]
 
@@ -130,7 +130,7 @@ def test_a_worker_that_is_stopped_stays_registered_and_answers_when_it_goes_on(
             engine.call("alpha", LOOK, timeout=3)
         assert engine.present() == BOTH
         going = subprocess.Popen(["sh", "-c", f"sleep 1; kill -CONT {pid}"])
-        assert engine.call("alpha", LOOK, timeout=20) == Seen(assignment=NOWHERE, state="unknown")
+        assert engine.call("alpha", LOOK, timeout=20) == AssignmentSeen(assignment=NOWHERE, state="unknown")
         going.wait()
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -145,7 +145,7 @@ def test_another_worker_of_a_host_ends_the_earlier_one(engine: DaskEngine, local
     local.started(local.given["beta"])
     until(lambda: process(before.pid) != before)
     until(lambda: engine.present() == BOTH)
-    assert engine.call("beta", LOOK, timeout=20) == Seen(assignment=NOWHERE, state="unknown")
+    assert engine.call("beta", LOOK, timeout=20) == AssignmentSeen(assignment=NOWHERE, state="unknown")
 
 
 def test_a_host_that_is_not_reached_is_tried_again_and_told_why(engine: DaskEngine, local: Local) -> None:
@@ -165,7 +165,7 @@ def test_a_fleet_that_is_over_leaves_no_process_and_no_file(tmp_path: Path) -> N
     other = Local(tmp_path)
     with other.up() as engine:
         scheduler, workers = engine.scheduler, [other.known("alpha"), other.known("beta")]
-        assert engine.call("alpha", LOOK) == Seen(assignment=NOWHERE, state="unknown")
+        assert engine.call("alpha", LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
     assert scheduler is not None
     assert not Path(f"/proc/{scheduler}").exists()
     until(lambda: all(process(each.pid) != each for each in workers))

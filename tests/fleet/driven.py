@@ -1,0 +1,172 @@
+"""A coordinator on the desk of a rack, as a person has it: `hugewise fleet ...`, its lines, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hugewise
+from hugewise.fleet.folder import FleetFolder
+from hugewise.fleet.records import RunShipped
+from hugewise.fleet.state import FleetState
+from hugewise.model.results import Results
+from tests.fleet.harness import Rack
+
+__all__ = ["Driven", "study", "until", "whole"]
+
+STUDY = """
+format = 1
+name = "{name}"
+policies = ["base", "thp"]
+method = "fixed-n"
+confidence = 0.9
+window = "10m"
+
+[budget]
+blocks = {blocks}
+
+[between]
+settle = "0ms"
+
+[[workload]]
+name = "chase"
+timeout = "30s"
+parameters = {{ bytes = "8m", loads = {loads} }}
+"""
+
+
+def study(rack: Rack, *, blocks: int, loads: int = 40_000_000, name: str = "small") -> Path:
+    """A study of two arms that an ordinary account has: about a second a block, most of it in the attempts."""
+    path = rack.desk.folder / f"{name}-{blocks}.toml"
+    path.write_text(STUDY.format(name=name, blocks=blocks, loads=loads))
+    return path
+
+
+def until(holds: Callable[[], bool], timeout: float = 60.0, told: Callable[[], object] = lambda: "") -> None:
+    """Wait for it. Raises AssertionError with what is `told` then."""
+    end = time.monotonic() + timeout
+    while not holds():
+        assert time.monotonic() < end, f"not within {timeout:g} s: {told()}"
+        time.sleep(0.05)
+
+
+class Driven:
+    """`hugewise fleet WORDS` on the desk. `lines` are what it has said by now."""
+
+    def __init__(self, rack: Rack, *words: str) -> None:
+        self.rack = rack
+        self.running = rack.desk.start(str(rack.desk.install / "bin" / "hugewise"), "fleet", *words)
+        rack.started.append(self.running)
+        self.lines: list[str] = []
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    @classmethod
+    def run(cls, rack: Rack, asked: Path, hosts: Path) -> Driven:
+        return cls(rack, "run", str(asked), "--hosts", str(hosts), "--results", str(rack.desk.folder / "results"))
+
+    def _read(self) -> None:
+        assert self.running.stdout is not None
+        with self.running.stdout as said:
+            for line in said:
+                self.lines.append(line.rstrip("\n"))
+
+    def said(self, text: str) -> bool:
+        return any(text in line for line in list(self.lines))
+
+    def until(self, text: str, timeout: float = 60.0) -> None:
+        """Wait until it says so."""
+        until(lambda: self.said(text) or self.running.poll() is not None, timeout, lambda: (text, self.lines))
+        self._reading.join(1 if self.running.poll() is None else 10)
+        assert self.said(text), (text, self.lines)
+
+    def kill(self) -> None:
+        """SIGKILL, and nothing else: what it had started finds out by itself."""
+        os.kill(self.running.pid, signal.SIGKILL)
+        self.running.wait()
+        self._reading.join(10)
+
+    def end(self, timeout: float = 120.0) -> str:
+        """Wait for its end; all that it said. Raises AssertionError where its status is not 0."""
+        status = self.running.wait(timeout)
+        self._reading.join(10)
+        told = "\n".join(self.lines)
+        assert status == 0, told
+        return told
+
+    @property
+    def folder(self) -> Path:
+        """The fleet's folder, as soon as it is said."""
+        self.until("fleet 2")
+        line = next(line for line in self.lines if line.startswith("fleet 2"))
+        return Path(line.partition(" in ")[2])
+
+    def state(self) -> FleetState:
+        return FleetState.of(FleetFolder(self.folder).records())
+
+    # -- what is on a host, seen from outside
+
+    def log(self, host: str, number: int) -> bytes:
+        """The records of the run of an assignment, as they are on its host by now; empty where there are none."""
+        spool = self.rack[host].path(self.rack[host].spool)
+        found = [*(spool / self.folder.name / str(number) / "results").glob("*/*/run.jsonl")]
+        return found[0].read_bytes() if found else b""
+
+    def number(self, host: str) -> int:
+        """The assignment of the study on a host."""
+        return next(work.number for work in self.state().of_host(host) if work.assigned.purpose == "study")
+
+    def in_a_block(self, host: str, after: int = 1) -> bytes:
+        """Wait until the host is within a block, `after` of which are over; its records then."""
+        number = self.number(host)
+
+        def within() -> bool:
+            assert self.running.poll() is None, self.lines
+            kinds = [each["record"] for each in records(self.log(host, number))]
+            return kinds.count("block_closed") >= after and kinds[-1] in ("begun", "block_opened", "knob_set")
+
+        until(within, told=lambda: (self.lines, self.log(host, number)[-2000:]))
+        return self.log(host, number)
+
+    def shipped(self) -> dict[str, Path]:
+        """The run of each host that counts."""
+        state = self.state()
+        return {
+            work.assigned.host: self.folder / work.shipped.folder
+            for work in state.counted()
+            if work.shipped is not None
+        }
+
+
+def records(log: bytes) -> list[dict[str, Any]]:
+    """The whole lines of a run's log."""
+    return [json.loads(line) for line in log.split(b"\n")[:-1]]
+
+
+def whole(driven: Driven, blocks: int, before: dict[str, bytes], hosts: tuple[str, ...]) -> dict[str, Results]:
+    """What was brought, by host, if nothing is lost and nothing is there twice.
+
+    Each host has one run that counts, finished, with its chain of hashes whole; in it, each arm has one accepted
+    attempt in each of so many blocks; and what was in its log `before` a fault is the beginning of it.
+    """
+    found = {host: hugewise.open_results(path) for host, path in driven.shipped().items()}
+    assert set(found) == set(hosts)
+    numbers = [each.number for each in FleetFolder(driven.folder).records() if isinstance(each, RunShipped)]
+    assert len(numbers) == len(set(numbers))
+    for host, results in found.items():
+        assert (results.state, results.blocks_complete) == ("finished", blocks), (host, results.disturbances)
+        assert results.integrity is not None
+        accepted = [one for one in results.attempts if one.state == "accepted"]
+        assert Counter(one.arm for one in accepted) == {"base": blocks, "thp": blocks}
+        assert len({(one.block, one.arm) for one in accepted}) == len(accepted)
+    for host, log in before.items():
+        kept = driven.shipped()[host].joinpath("run.jsonl").read_bytes()
+        assert log.rpartition(b"\n")[0] and kept.startswith(log.rpartition(b"\n")[0])
+    return found

@@ -1,0 +1,224 @@
+"""A whole study on three hosts, and again with each thing that goes wrong: nothing is lost, nothing is counted twice.
+
+The hosts are namespaces of this machine (`harness`), with real ssh, a real scheduler and real workers over TLS. Faults
+that do not touch each other share a fleet, so that this takes two minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hugewise.fleet.folder import FleetFolder
+from hugewise.fleet.records import HostGone, HostReturned
+from tests.fleet.driven import Driven, study, until, whole
+from tests.fleet.harness import HOSTS, Rack
+from tests.state import changed, page_state
+
+pytestmark = pytest.mark.whole
+
+QUICK = 'look = "1s"\ncheck = 0'
+CUT_S = float(os.environ.get("HUGEWISE_FLEET_CUT_S", "5"))  # 600: the long form
+
+
+@pytest.fixture(scope="module")
+def rack() -> Iterator[Rack]:
+    """Three hosts; the page settings that they share with this machine are the same afterwards."""
+    before = page_state()
+    with Rack() as rack:
+        yield rack
+    assert changed(before) == {}
+
+
+def left_behind(rack: Rack, host: str) -> list[str]:
+    """Files on a host that are not the fence of a fleet."""
+    spool = rack[host].path(rack[host].spool)
+    names = {"fence", "order", "worker"}
+    return sorted(
+        str(path.relative_to(spool)) for path in spool.rglob("*") if path.is_file() and path.name not in names
+    )
+
+
+def test_a_whole_study_on_three_hosts(rack: Rack) -> None:
+    """With a check before it: verdicts by host, quiet workers, and nothing left on hosts."""
+    blocks = 4
+    fleet = Driven.run(rack, study(rack, blocks=blocks, loads=1_000_000), rack.inventory('look = "1s"\ncheck = 3'))
+    told = fleet.end()
+    found = whole(fleet, blocks, {}, HOSTS)
+    for results in found.values():
+        (cell,) = results.cells
+        assert [one.arm for one in cell.comparisons] == ["thp"]
+        assert results.mechanism == "process"
+    assert len({results.host["machine"] for results in found.values()}) == len(HOSTS)
+    assert told.endswith("3 of 3 hosts have measured")
+    state = fleet.state()
+    for host in HOSTS:
+        check, work = state.of_host(host)
+        assert (check.assigned.purpose, check.checked and check.checked.reason) == ("check", None)
+        assert f"{host}: the check passed" in told
+        assert work.settled is not None
+        cost = work.settled.cost
+        assert cost.stopped
+        assert cost.share is not None and cost.share < 0.003
+        assert left_behind(rack, host) == []
+    until(lambda: all(rack[host].pids() == [] for host in HOSTS), told=lambda: [rack[host].pids() for host in HOSTS])
+
+
+class Disturbed:
+    """A fleet whose hosts and scheduler are disturbed, each in another way."""
+
+    def __init__(self, rack: Rack) -> None:
+        self.blocks = 10
+        self.fleet = fleet = Driven.run(rack, study(rack, blocks=self.blocks), rack.inventory(QUICK))
+        self.before = {}
+        # A worker is killed.
+        self.before["alpha"] = fleet.in_a_block("alpha")
+        (worker,) = rack["alpha"].pids("hugewise fleet work")
+        os.kill(worker, signal.SIGKILL)
+        # A link is cut in the middle of a block, and mended.
+        self.before["beta"] = fleet.in_a_block("beta")
+        rack.cut("beta")
+        self.at_the_cut = fleet.log("beta", fleet.number("beta"))
+        until(lambda: len(fleet.log("beta", fleet.number("beta"))) > len(self.at_the_cut))
+        time.sleep(CUT_S)
+        rack.mend("beta")
+        fleet.until("alpha: its worker is gone")
+        # The scheduler is killed.
+        self.before["gamma"] = fleet.log("gamma", fleet.number("gamma"))
+        (scheduler,) = rack.desk.pids("hugewise.fleet.dask.scheduler")
+        os.kill(scheduler, signal.SIGKILL)
+        self.told = fleet.end(CUT_S + 150)
+
+
+@pytest.fixture(scope="module")
+def disturbed(rack: Rack) -> Disturbed:
+    return Disturbed(rack)
+
+
+def test_a_worker_that_is_killed_is_started_again_and_the_run_goes_on(disturbed: Disturbed) -> None:
+    found = whole(disturbed.fleet, disturbed.blocks, disturbed.before, HOSTS)["alpha"]
+    assert "alpha: its worker is gone; its run goes on, and another worker is started" in disturbed.told
+    assert not any("session 2" in said for said in found.disturbances)  # the run itself was never interrupted
+
+
+def test_a_link_that_is_cut_within_a_block_stops_no_run(disturbed: Disturbed) -> None:
+    found = whole(disturbed.fleet, disturbed.blocks, disturbed.before, HOSTS)["beta"]
+    assert found.blocks_incomplete == 0
+    opened = disturbed.at_the_cut.count(b'"block_opened"')
+    assert opened == disturbed.at_the_cut.count(b'"block_closed"') + 1
+
+
+def test_a_scheduler_that_is_killed_is_replaced(disturbed: Disturbed) -> None:
+    whole(disturbed.fleet, disturbed.blocks, disturbed.before, HOSTS)
+    assert (
+        "Dask's scheduler ended (killed by SIGKILL); a new one is started, and the runs on the hosts go on meanwhile"
+        in disturbed.told
+    )
+    assert disturbed.told.endswith("3 of 3 hosts have measured")
+
+
+class Taken:
+    """A fleet whose coordinator is killed, with clocks that are an hour off, and a host whose disk is full."""
+
+    def __init__(self, rack: Rack) -> None:
+        self.blocks = 10
+        rack.skew("alpha", 3600)
+        rack.skew("beta", -3600)
+        rack.small_spool("gamma", 6 << 20)
+        filler = rack["gamma"].path(rack["gamma"].spool / "filler")
+        try:
+            fleet = Driven.run(rack, study(rack, blocks=self.blocks, name="taken"), rack.inventory(QUICK))
+            self.first = fleet
+            self.before = {host: fleet.in_a_block(host, 2) for host in HOSTS}
+            with filler.open("wb") as file:
+                try:
+                    while True:
+                        file.write(bytes(1 << 16))
+                        file.flush()
+                except OSError:
+                    pass
+            until(lambda: not rack["gamma"].pids(" --keeper="))  # its run has died of it
+            self.full = ""
+
+            def told() -> bool:
+                self.full = status(rack, fleet.folder)
+                return "no room is left in the spool" in self.full or "No space left on device" in self.full
+
+            until(told, 60, lambda: self.full)
+            filler.unlink()
+            fleet.kill()
+            self.alive = {host: rack[host].pids(" fleet keep ") for host in HOSTS}
+            resumed = Driven(rack, "resume", str(fleet.folder))
+            self.told = resumed.end()
+            self.spool = rack["gamma"].spool
+            self.spool_left = left_behind(rack, "gamma")
+        finally:
+            rack.skew("alpha", 0)
+            rack.skew("beta", 0)
+
+
+def status(rack: Rack, folder: Path) -> str:
+    """What `hugewise fleet status` says."""
+    return Driven(rack, "status", str(folder)).end()
+
+
+@pytest.fixture(scope="module")
+def taken(rack: Rack) -> Taken:
+    return Taken(rack)
+
+
+def test_a_coordinator_that_is_killed_is_resumed(taken: Taken) -> None:
+    whole(taken.first, taken.blocks, taken.before, HOSTS)
+    assert all(taken.alive.values())  # who measured went on
+    assert taken.told.endswith("3 of 3 hosts have measured")
+    numbers = [work.number for work in taken.first.state().works.values()]
+    assert numbers == [1, 2, 3]  # nothing was begun a second time
+
+
+def test_clocks_that_are_an_hour_off_change_nothing(taken: Taken) -> None:
+    found = whole(taken.first, taken.blocks, taken.before, HOSTS)
+    began = {host: results.started for host, results in found.items()}
+    assert began["alpha"] - began["gamma"] == pytest.approx(3600, abs=60)
+    assert began["beta"] - began["gamma"] == pytest.approx(-3600, abs=60)
+    told = "\n".join(taken.first.lines)
+    assert re.search(r"^alpha: its clock is 3(600|599|598) s ahead; nothing rests on it$", told, re.MULTILINE)
+    assert re.search(r"^beta: its clock is 360[0-5] s behind; nothing rests on it$", told, re.MULTILINE)
+
+
+def test_a_disk_that_is_full_stops_a_run_until_there_is_room(taken: Taken) -> None:
+    found = whole(taken.first, taken.blocks, taken.before, HOSTS)["gamma"]
+    assert found.blocks_complete == taken.blocks
+    told = taken.full.partition("  gamma: ")[2]
+    # Its last state is written into the room that was set aside; where even that is taken, its host says so.
+    assert "No space left on device" in told or f"no room is left in the spool {taken.spool}" in told
+    assert any("session 2" in said for said in found.disturbances) or found.blocks_incomplete == 0
+    assert taken.spool_left == []
+
+
+def test_what_comes_back_late_is_kept_and_not_counted(rack: Rack) -> None:
+    """A host that was replaced returns with its old run: that is brought as evidence, and the number is a fence."""
+    blocks = 6
+    rules = f'{QUICK}\nhosts_per_stratum = 2\npatience = "4s"\nstop_worker = false'
+    fleet = Driven.run(rack, study(rack, blocks=blocks, name="late"), rack.inventory(rules))
+    log = fleet.in_a_block("alpha")
+    rack.cut("alpha")
+    try:
+        fleet.until("gamma: the study is begun (number 3, in the place of alpha)")
+    finally:
+        rack.mend("alpha")
+    told = fleet.end()
+    found = whole(fleet, blocks, {}, ("beta", "gamma"))
+    assert len(found) == 2
+    late = [*(fleet.folder / "late" / "alpha").iterdir()]
+    assert len(late) == 1
+    assert (late[0] / "run.jsonl").read_bytes().startswith(log.rpartition(b"\n")[0])
+    assert "which is late: another host took its place" in told
+    gone = [each for each in FleetFolder(fleet.folder).records() if isinstance(each, HostGone | HostReturned)]
+    assert [(type(each).__name__, each.host) for each in gone][:2] == [("HostGone", "alpha"), ("HostReturned", "alpha")]
+    assert left_behind(rack, "alpha") == []

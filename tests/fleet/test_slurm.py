@@ -1,0 +1,270 @@
+"""Slurm as Debian has it: jobs that are queued, run, cancelled and killed, and a node that is drained."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import hugewise
+from hugewise.errors import HostLostError, HugewiseError, UserError
+from hugewise.fleet import inventory, slurm
+from hugewise.fleet.engine import asked
+from hugewise.fleet.orders import (
+    Assignment,
+    AssignmentSeen,
+    BeginOrder,
+    Done,
+    EndOrder,
+    FleetQuestion,
+    ForgetOrder,
+    Greeting,
+    HelloOrder,
+    LookOrder,
+    ManifestFound,
+    ManifestOrder,
+)
+from hugewise.fleet.slurm import SlurmEngine
+from tests.fleet.cluster import NODES, Cluster
+from tests.fleet.driven import STUDY
+
+pytestmark = pytest.mark.whole
+
+HOSTS = """
+[fleet]
+engine = "slurm"
+installation = "{install}"
+spool = "{spool}"
+partition = "all"
+
+"""
+QUESTION = FleetQuestion(text=STUDY.format(name="small", blocks=2, loads=100_000))
+LONG = FleetQuestion(text=STUDY.format(name="long", blocks=200, loads=40_000_000))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    import tempfile
+
+    from hugewise import beneath
+
+    folder = Path(tempfile.mkdtemp(prefix="hw-slurm-", dir="/tmp"))
+    folder.chmod(0o755)
+    try:
+        with Cluster(folder) as cluster:
+            yield cluster
+    finally:
+        beneath.discard(folder)
+
+
+@pytest.fixture(scope="module")
+def engine(cluster: Cluster) -> Iterator[SlurmEngine]:
+    text = HOSTS.format(install=cluster.installed(), spool=cluster.folder / "shared")
+    text += "".join(f'[[host]]\nname = "host-{node}"\nslurm = "{node}"\n\n' for node in NODES)
+    with SlurmEngine(inventory.parse(text, "hosts.toml")) as engine:
+        yield engine
+
+
+def until(
+    engine: SlurmEngine, host: str, number: int, holds: Callable[[AssignmentSeen], bool], timeout: float = 60.0
+) -> AssignmentSeen:
+    """Look until it holds."""
+    end = time.monotonic() + timeout
+    found: object = None
+    while time.monotonic() < end:
+        try:
+            if holds(found := look(engine, host, number)):
+                return found
+        except HostLostError as error:
+            found = error
+        time.sleep(0.2)
+    raise AssertionError(found)
+
+
+def look(engine: SlurmEngine, host: str, number: int) -> AssignmentSeen:
+    found = asked(engine, host, LookOrder(assignment=Assignment("f", number)))
+    assert isinstance(found, AssignmentSeen)
+    return found
+
+
+def begin(number: int, question: FleetQuestion = QUESTION) -> BeginOrder:
+    return BeginOrder(assignment=Assignment("f", number), question=question)
+
+
+def jobs(cluster: Cluster, number: int, host: str) -> list[str]:
+    """The states of all jobs of an assignment, the oldest first."""
+    named = f"--name=hugewise-f-{number}-{host}"
+    return cluster.said("squeue", "--noheader", "--states=all", "--sort=i", named, "--format=%T").split()
+
+
+def test_the_text_for_sbatch() -> None:
+    text = slurm.job_text(
+        name="hugewise-f-1-a",
+        node="n1",
+        output=Path("/shared/job.txt"),
+        body="exec /opt/hugewise/bin/hugewise fleet keep /shared/f/1",
+        partition="bench",
+        options=("--account=mm", "--time=1-0"),
+    )
+    assert text == (
+        "#!/bin/sh\n"
+        "#SBATCH --job-name=hugewise-f-1-a\n"
+        "#SBATCH --nodelist=n1\n"
+        "#SBATCH --nodes=1\n"
+        "#SBATCH --exclusive\n"
+        "#SBATCH --no-requeue\n"
+        "#SBATCH --export=NIL\n"
+        "#SBATCH --output=/shared/job.txt\n"
+        "#SBATCH --open-mode=append\n"
+        "#SBATCH --partition=bench\n"
+        "#SBATCH --account=mm\n"
+        "#SBATCH --time=1-0\n"
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+        "export PATH\n"
+        "exec /opt/hugewise/bin/hugewise fleet keep /shared/f/1\n"
+    )
+
+
+def test_a_host_says_who_it_is_by_a_job_on_its_node(engine: SlurmEngine, cluster: Cluster) -> None:
+    found = asked(engine, "host-n1", HelloOrder(), timeout=60)
+    assert isinstance(found, Greeting)
+    assert found.root
+    shared = cluster.folder / "shared" / "host-n1"
+    assert [path.name for path in shared.iterdir() if path.name.startswith(".hello")] == []
+
+
+def test_a_run_is_queued_measures_and_is_brought(engine: SlurmEngine, cluster: Cluster) -> None:
+    """The body of the job is the keeper, in the foreground; asked twice it is queued once."""
+    assert asked(engine, "host-n1", begin(1)) == Done()
+    assert asked(engine, "host-n1", begin(1)) == Done()
+    first = look(engine, "host-n1", 1)
+    assert first.state in ("starting", "running")
+    found = until(engine, "host-n1", 1, lambda seen: seen.state == "ended")
+    assert found.closed == 2
+    assert jobs(cluster, 1, "host-n1") in (["COMPLETED"], ["COMPLETING"], ["RUNNING"])
+    manifest = asked(engine, "host-n1", ManifestOrder(assignment=Assignment("f", 1)))
+    assert isinstance(manifest, ManifestFound)
+    (run,) = (cluster.folder / "shared" / "host-n1" / "f" / "1" / "results" / "small").iterdir()
+    assert hugewise.open_results(run).state == "finished"
+    until_over(cluster, 1, "host-n1")
+    assert asked(engine, "host-n1", ForgetOrder(assignment=Assignment("f", 1))) == Done()
+    assert not run.exists()
+
+
+def until_over(cluster: Cluster, number: int, host: str, timeout: float = 20.0) -> list[str]:
+    end = time.monotonic() + timeout
+    while {"RUNNING", "COMPLETING"} & set(found := jobs(cluster, number, host)):
+        assert time.monotonic() < end, found
+        time.sleep(0.2)
+    return found
+
+
+def test_a_job_that_waits_says_for_what_and_is_cancelled(engine: SlurmEngine, cluster: Cluster) -> None:
+    asked(engine, "host-n2", begin(2, LONG))
+    until(engine, "host-n2", 2, lambda seen: seen.run is not None)
+    busy = asked(engine, "host-n2", begin(3))  # the node is taken as a whole
+    assert busy == Done()
+    waits = until(engine, "host-n2", 3, lambda seen: "PENDING (Resources)" in (seen.reason or ""))
+    assert waits.state == "starting"
+    assert waits.keeper
+    asked(engine, "host-n2", EndOrder(assignment=Assignment("f", 3)))
+    over = look(engine, "host-n2", 3)
+    assert (over.state, over.reason, over.run) == ("interrupted", "ended by its coordinator", None)
+    assert jobs(cluster, 3, "host-n2") == ["CANCELLED"]
+    # And the one that runs is interrupted: its run puts the host back, and is kept.
+    asked(engine, "host-n2", EndOrder(assignment=Assignment("f", 2)))
+    over = until(engine, "host-n2", 2, lambda seen: seen.state == "interrupted")
+    assert over.run is not None
+    assert over.reason == "ended by its coordinator"
+    until_over(cluster, 2, "host-n2")
+
+
+def test_a_job_that_somebody_cancels_is_queued_again_as_the_same_run(engine: SlurmEngine, cluster: Cluster) -> None:
+    asked(engine, "host-n3", begin(4, LONG))
+    before = until(engine, "host-n3", 4, lambda seen: seen.closed >= 1)
+    cluster.said("scancel", "--name=hugewise-f-4-host-n3")
+    until_over(cluster, 4, "host-n3")
+    after = until(engine, "host-n3", 4, lambda seen: seen.state == "running" and seen.closed > before.closed)
+    assert after.run == before.run
+    assert jobs(cluster, 4, "host-n3") == ["CANCELLED", "RUNNING"]
+    asked(engine, "host-n3", EndOrder(assignment=Assignment("f", 4)))
+    until(engine, "host-n3", 4, lambda seen: seen.state == "interrupted")
+    until_over(cluster, 4, "host-n3")
+
+
+def test_a_node_that_is_drained_is_told(engine: SlurmEngine, cluster: Cluster) -> None:
+    cluster.drain("n1", "bad disk")
+    try:
+        asked(engine, "host-n1", begin(5))
+        with pytest.raises(HostLostError) as lost:
+            for _ in range(50):
+                look(engine, "host-n1", 5)
+                time.sleep(0.2)
+        assert lost.value.message.startswith("host-n1: the node n1 is drained (bad disk); its job ")
+        assert "is PENDING" in lost.value.message
+        assert lost.value.hint == "when it is mended: scontrol update nodename=n1 state=resume"
+        with pytest.raises(HostLostError, match=r"not run within 2 s; the node n1 is drained \(bad disk\)$"):
+            asked(engine, "host-n1", HelloOrder(), timeout=2)
+        assert not cluster.said("squeue", "--noheader", "--name=hugewise.hello").strip()
+    finally:
+        cluster.resume("n1")
+    assert until(engine, "host-n1", 5, lambda seen: seen.state == "ended").closed == 2
+
+
+def test_a_keeper_that_is_killed_is_queued_again(engine: SlurmEngine, cluster: Cluster) -> None:
+    asked(engine, "host-n2", begin(6, LONG))
+    before = until(engine, "host-n2", 6, lambda seen: seen.closed >= 1)
+    keeper = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if _keeps(path, "/host-n2/f/6")]
+    for pid in keeper:
+        os.kill(pid, signal.SIGKILL)
+    until_over(cluster, 6, "host-n2")
+    after = until(engine, "host-n2", 6, lambda seen: seen.state == "running" and seen.closed > before.closed)
+    assert after.run == before.run
+    asked(engine, "host-n2", EndOrder(assignment=Assignment("f", 6)))
+    until(engine, "host-n2", 6, lambda seen: seen.state == "interrupted")
+    until_over(cluster, 6, "host-n2")
+
+
+def _keeps(command: Path, what: str) -> bool:
+    try:
+        words = command.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return False
+    return " fleet keep " in words and what in words
+
+
+def test_an_installation_that_is_not_there_is_told(cluster: Cluster) -> None:
+    text = HOSTS.format(install="/nowhere", spool=cluster.folder / "shared-too")
+    text += '[[host]]\nname = "host-n3"\nslurm = "n3"\n'
+    with (
+        SlurmEngine(inventory.parse(text, "hosts.toml")) as engine,
+        pytest.raises(HugewiseError, match="^host-n3: hugewise fleet obey on n3: .*/nowhere/bin/hugewise.*not found"),
+    ):
+        asked(engine, "host-n3", HelloOrder(), timeout=30)
+
+
+def test_a_node_that_slurm_does_not_know_is_an_error_before_anything(cluster: Cluster) -> None:
+    text = HOSTS.format(install="/opt", spool="/shared") + '[[host]]\nname = "a"\nslurm = "n9"\n'
+    with pytest.raises(UserError, match="^hosts.toml: host a: slurm = 'n9': Slurm has no such node$"):
+        SlurmEngine(inventory.parse(text, "hosts.toml")).__enter__()
+
+
+def test_a_controller_that_does_not_answer_is_an_error_before_anything(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(cluster.conf.read_text().replace("MessageTimeout", "#") + "MessageTimeout=2\n")
+    conf.write_text("\n".join(_elsewhere(line) for line in conf.read_text().splitlines()) + "\n")
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    text = HOSTS.format(install="/opt", spool="/shared") + '[[host]]\nname = "a"\nslurm = "n1"\n'
+    with pytest.raises(UserError, match='^engine = "slurm": sinfo: ') as error:
+        SlurmEngine(inventory.parse(text, "hosts.toml")).__enter__()
+    assert error.value.hint == "see: sinfo; scontrol ping"
+
+
+def _elsewhere(line: str) -> str:
+    return "SlurmctldPort=9" if line.startswith("SlurmctldPort=") else line
