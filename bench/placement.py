@@ -1,8 +1,8 @@
 """200 simulated hosts under the production coordinator: how long it decides, what it takes, and that nothing is lost.
 
 The coordinator, its log, shipping and the spools of hosts are what a fleet has, over real files; a host plays a recorded
-run instead of measuring. 20 of the hosts are killed at a random moment, which an order may have reached or not: half of
-them come back with what they had, the others never do, and their places are taken by hosts that stood by.
+run instead of measuring. 20 of the hosts are killed at a random moment, which an order may have reached or not: half
+of them come back with what they had, the others never do, and their places are taken by hosts that stood by.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hugewise.errors import HostLostError
+from tests.fleet.hosts import RECORDED, Fleet, PlayedHost, PlayedHosts
+
 from hugewise.fleet import coordinator as production
 from hugewise.fleet import decision, kept
 from hugewise.fleet.coordinator import Coordinator
 from hugewise.fleet.decision import FleetRules
 from hugewise.fleet.orders import ForgetOrder, HostAnswer, HostOrder, ManifestOrder, ReadOrder
 from hugewise.fleet.records import RunShipped
-from tests.fleet.hosts import RECORDED, Fleet, PlayedHost, PlayedHosts
 
 __all__ = ["Outcome", "played"]
 

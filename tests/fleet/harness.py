@@ -282,6 +282,31 @@ class Rack:
 
     # -- what a test does to it
 
+    def as_root(self, host: str) -> None:
+        """Have root log in there, with a spool of its own, and this machine's journal: a killed test is put back."""
+        machine = self[host]
+        machine.account, machine.uid, machine.spool = "root", 0, self.folder / f"{host}-spool"
+        machine.spool.mkdir(mode=0o700)
+        if Path("/var/lib/hugewise").is_dir():
+            machine.do("umount", "/var/lib/hugewise")
+        config = self.desk.folder / ".ssh" / "config"
+        config.write_text(config.read_text().replace(f"User hw-{host}\n", "User root\n"))
+
+    def processes(self, words: str) -> list[int]:
+        """Processes whose command has these words and this rack's folder in it, whosever they are."""
+        found = []
+        for command in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                said = command.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if words in said and str(self.folder) in said and "sshd" not in said and not said.startswith("sh -c"):
+                    found.append(int(command.parent.name))
+        return sorted(found)
+
+    def process(self, words: str) -> int:
+        """The only one of them."""
+        (found,) = self.processes(words)
+        return found
+
     def cut(self, host: str) -> None:
         """Pull the plug of a host."""
         self.desk.do("ip", "link", "set", host, "down")

@@ -1,4 +1,4 @@
-"""The production coordinator over real files and simulated hosts, some of them killed: `make bench` has the large form."""
+"""The production coordinator over real files and simulated hosts, some of them killed. The large form: `make bench`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_no_run_is_lost_or_counted_twice_when_hosts_are_killed(tmp_path: Path, s
 
 def test_what_is_lost_is_seen(tmp_path: Path) -> None:
     """No host stands by, and two never come back: their places are what is missing."""
-    found = placement.played(tmp_path, 4, hosts=12, spare=0, killed=4, wait=0.5)
+    found = placement.played(tmp_path, 4, hosts=12, spare=0, killed=4, wait=5.0)
     assert (found.lost, found.doubled) == (2, 0)
 
 

@@ -207,6 +207,9 @@ class Coordinator:
                     question=self._question(work),
                     stop=self.inventory.fleet.stop_worker,
                     restarts=self.inventory.fleet.restarts,
+                    client=self.inventory.client_of(self.inventory.entry(act.host))
+                    if work.assigned.purpose == "study"
+                    else None,
                 )
                 return asked(self.engine, act.host, order, patience)
             case "look":

@@ -197,6 +197,8 @@ class Keeper:
             return self._finally("interrupted", ENDED)
         verb = ["run", str(self.spooled.path / "study.toml"), "--results", str(self.spooled.results)]
         verb += question.options(order.question)
+        if order.client is not None:
+            verb += ["--client", order.client.name, "--hosts", str(self.spooled.path / "hosts.toml")]
         self._say(state="running", reason=None)
         status = self._conducted(verb if run is None else ["resume", str(run)], order)
         run = self.spooled.run()

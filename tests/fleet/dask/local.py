@@ -28,6 +28,7 @@ HOSTS = """
 [fleet]
 engine = "dask"
 address = "{coordinator}"
+{more}
 
 [[host]]
 name = "alpha"
@@ -46,13 +47,14 @@ spool = "{folder}/beta"
 class Local:
     """The fleet, and what its coordinator was told."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cpu: int | None = None) -> None:
         self.folder = folder
         self.told: list[str] = []
         self.starts: list[str] = []
         self.unreachable: set[str] = set()
         self.given: dict[str, bytes] = {}
-        self.inventory = inventory.parse(HOSTS.format(coordinator=COORDINATOR, folder=folder), "hosts.toml")
+        more = "" if cpu is None else f"housekeeping_cpu = {cpu}"
+        self.inventory = inventory.parse(HOSTS.format(coordinator=COORDINATOR, folder=folder, more=more), "hosts.toml")
 
     @contextmanager
     def up(self) -> Iterator[DaskEngine]:

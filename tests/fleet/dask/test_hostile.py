@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,10 @@ import pytest
 
 from hugewise.errors import HugewiseError
 from hugewise.fleet.certificates import Identity
-from hugewise.fleet.dask import settings
+from hugewise.fleet.dask import sealing, settings
 from hugewise.fleet.dask.engine import DaskEngine
 from hugewise.fleet.dask.worker import WorkerSettings
-from hugewise.fleet.orders import AssignmentSeen, LookOrder
+from hugewise.fleet.orders import Assignment, AssignmentSeen, LookOrder
 from tests.fleet.dask.local import NOWHERE, Local, until
 
 LOOK = LookOrder(assignment=NOWHERE)
@@ -178,15 +179,37 @@ from pathlib import Path
 from hugewise.fleet.dask import worker
 from tests.fleet.dask.test_hostile import Evil
 import pickle
+from distributed import get_worker
+from distributed.utils import sync
+
+real = worker._obeying
 
 def obeying(told, everywhere):
+    honest = real(told, everywhere)
+
     def lie(order):
         evil = Evil(Path({mark!r}))
+        worker = get_worker()
+        if {how!r} == "resources":
+            stolen = {{"host:alpha": 1.0, "host:beta": 1.0}}
+            sync(worker.loop, worker.scheduler.heartbeat_worker, address=worker.contact_address, now=1.0,
+                 resources=stolen, metrics=sync(worker.loop, worker.get_metrics))
+            return honest(order)
+        if {how!r} == "pause":
+            for port in {ports!r}:
+                said = {{"op": "worker-status-change", "status": "paused", "stimulus_id": "x"}}
+                worker.loop.add_callback(worker.batched_send, said | {{"worker": f"tls://127.0.0.12:{{port}}"}})
+            return honest(order)
+        if {how!r} == "words":
+            worker.log_event("print", {{"args": ("beta: the check passed \\x1b]0;title\\x07",)}})
+            worker.log_event("warn", {{"message": "beta: the check passed"}})
+            return honest(order)
+        if {how!r} == "unsealed":
+            return bytes(32) + b'{{"answer":"done"}}'
         if {how!r} == "event":
-            from distributed import get_worker
-            get_worker().log_event("warn", {{"message": pickle.dumps(evil), "category": pickle.dumps(evil)}})
-            get_worker().log_event("print", {{"args": pickle.dumps(evil)}})
-            return b'{{"answer":"done"}}'
+            worker.log_event("warn", {{"message": pickle.dumps(evil), "category": pickle.dumps(evil)}})
+            worker.log_event("print", {{"args": pickle.dumps(evil)}})
+            return honest(order)
         if {how!r} == "error":
             raise ValueError(evil)
         return evil
@@ -197,21 +220,87 @@ sys.exit(worker.main())
 """
 
 
+def lying(engine: DaskEngine, local: Local, mark: Path, how: str) -> None:
+    """Have alpha's worker be a liar."""
+    local.unreachable.add("alpha")
+    ports = [int(each.rpartition(":")[2]) for each in _addresses(engine, "beta")]
+    words = [sys.executable, "-c", LIAR.format(mark=str(mark), how=how, ports=ports)]
+    subprocess.run(words, input=local.given["alpha"], timeout=60, check=True, capture_output=True)
+    until(lambda: engine.present() == {"alpha", "beta"} and b"-c\0" in _command(local.worker("alpha")))
+    mark.with_name("liar").write_text(str(local.worker("alpha")))
+
+
 @pytest.mark.parametrize("how", ["answer", "error", "event"])
 def test_what_a_host_answers_is_not_unpickled_by_the_coordinator(
     engine: DaskEngine, local: Local, mark: Path, how: str
 ) -> None:
-    local.unreachable.add("alpha")
-    lying = [sys.executable, "-c", LIAR.format(mark=str(mark), how=how)]
-    subprocess.run(lying, input=local.given["alpha"], timeout=60, check=True, capture_output=True)
-    until(lambda: engine.present() == {"alpha", "beta"} and b"-c\0" in _command(local.worker("alpha")))
-    mark.with_name("liar").write_text(str(local.worker("alpha")))
+    lying(engine, local, mark, how)
     if how == "event":
         engine.call("alpha", LOOK, timeout=5)
     else:
         with pytest.raises(HugewiseError):
             engine.call("alpha", LOOK, timeout=5)
     local.unreachable.clear()
+
+
+def test_a_host_does_not_get_the_orders_of_another(engine: DaskEngine, local: Local, mark: Path) -> None:
+    """By its heartbeat it claims the other's resource: nothing comes of it."""
+    lying(engine, local, mark, "resources")
+    engine.call("alpha", LOOK, timeout=5)
+    for number in range(6):
+        asked = LookOrder(assignment=Assignment("other", number + 1))
+        assert engine.call("beta", asked) == AssignmentSeen(assignment=asked.assignment, state="unknown")
+    local.unreachable.clear()
+
+
+def test_a_host_does_not_silence_another(engine: DaskEngine, local: Local, mark: Path) -> None:
+    lying(engine, local, mark, "pause")
+    engine.call("alpha", LOOK, timeout=5)
+    for _ in range(3):
+        assert engine.call("beta", LOOK, timeout=5) == AssignmentSeen(assignment=NOWHERE, state="unknown")
+    local.unreachable.clear()
+
+
+def test_a_host_writes_nothing_on_the_coordinator_s_terminal(
+    engine: DaskEngine, local: Local, mark: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lying(engine, local, mark, "words")
+    for _ in range(3):
+        engine.call("alpha", LOOK, timeout=5)
+    time.sleep(0.5)
+    assert capfd.readouterr() == ("", "")
+    local.unreachable.clear()
+
+
+def test_an_answer_that_its_host_did_not_seal_is_none(engine: DaskEngine, local: Local, mark: Path) -> None:
+    lying(engine, local, mark, "unsealed")
+    with pytest.raises(HugewiseError, match="^alpha: what came back is not this host's answer"):
+        engine.call("alpha", LOOK, timeout=5)
+    local.unreachable.clear()
+
+
+def test_an_answer_is_sealed_for_one_order_and_one_host() -> None:
+    key, other = sealing.key(), sealing.key()
+    asked = sealing.asked(b"order")
+    assert sealing.opened(asked) == b"order"
+    back = sealing.sealed(key, asked, b"answer")
+    assert sealing.checked(key, asked, back) == b"answer"
+    assert sealing.checked(other, asked, back) is None
+    assert sealing.checked(key, sealing.asked(b"order"), back) is None
+    assert sealing.checked(key, asked, back[:-1] + b"R") is None
+    assert sealing.checked(key, asked, b"") is None
+
+
+def test_no_file_of_the_folder_that_the_coordinator_is_in_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("msgspec", "hugewise", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spools").mkdir()
+    with Local(tmp_path / "spools").up() as engine:
+        assert engine.present() == {"alpha", "beta"}
+    assert not (tmp_path / "mark").exists()
 
 
 def _command(pid: int) -> bytes:

@@ -24,7 +24,11 @@ class SchedulerChild:
 
     def __init__(self, identity: Identity, address: str, port: int | None) -> None:
         self._running = subprocess.Popen(
-            [sys.executable, "-m", _MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            [sys.executable, "-P", "-m", _MODULE],  # of no folder that the coordinator is in
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd="/",
+            start_new_session=True,
         )
         told = SchedulerSettings(identity=identity, address=address, port=port)
         assert self._running.stdin is not None and self._running.stdout is not None

@@ -17,7 +17,7 @@ from hugewise import reading
 from hugewise.errors import HostLostError, HugewiseError
 from hugewise.fleet import orders
 from hugewise.fleet.certificates import Authority
-from hugewise.fleet.dask import settings, task
+from hugewise.fleet.dask import sealing, settings, task
 from hugewise.fleet.dask.child import SchedulerChild
 from hugewise.fleet.dask.worker import WorkerSettings
 from hugewise.fleet.inventory import HostEntry, Inventory
@@ -34,6 +34,7 @@ Raises HostLostError where the host is not reached, HugewiseError with what it s
 
 _LOOK_S: Final = 1.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0
+_SILENCES: Final = 2  # orders without an answer, after which another worker is started
 _STARTING: Final = 16  # workers at a time
 
 
@@ -100,7 +101,15 @@ class DaskEngine:
         client = self._client
         if client is None or host not in self._present:
             raise HostLostError(f"{host}: no worker is registered{supervised.told}", hint=supervised.hint)
-        answer = self._answer(client, host, orders.encode(order), timeout)
+        asked = sealing.asked(orders.encode(order))
+        try:
+            answer = sealing.checked(supervised.seal, asked, self._answer(client, host, asked, timeout))
+        except TimeoutError:
+            supervised.silent(time.monotonic())
+            raise HostLostError(f"{host} gave no answer within {timeout:g} s") from None
+        supervised.silences = 0
+        if answer is None:
+            raise HugewiseError(f"{host}: what came back is not this host's answer: another one may have made it")
         try:
             return orders.decode_answer(answer)
         except reading.UnreadableError as error:
@@ -112,7 +121,7 @@ class DaskEngine:
             future = client.submit(task.obey, order, resources=settings.resource(host), retries=0, pure=False)
             found = future.result(timeout)
         except TimeoutError:
-            raise HostLostError(f"{host} gave no answer within {timeout:g} s") from None
+            raise
         except Exception as error:  # Dask's own, and whatever else a worker may raise: it is no answer
             raise HostLostError(f"{host}: {_why(error)}") from None
         finally:
@@ -130,6 +139,7 @@ class DaskEngine:
         assert address is not None
         self._child = SchedulerChild(self._authority.scheduler(address), address, self._inventory.fleet.port)
         client = importlib.import_module("distributed").Client
+        client._default_event_handlers = {}  # a host's words are no lines of the coordinator's
         try:
             self._client = client(
                 self._child.address,
@@ -161,7 +171,8 @@ class DaskEngine:
                 continue
             self._look()
             for each in self._hosts.values():
-                if each.entry.name not in self._present and each.due(time.monotonic()):
+                gone = each.entry.name not in self._present or each.silences >= _SILENCES
+                if gone and each.due(time.monotonic()):
                     with suppress(RuntimeError):  # it was shut down meanwhile
                         self._starting.submit(self._supervise, each)
 
@@ -207,6 +218,7 @@ class DaskEngine:
         assert host.address is not None  # `inventory` has seen to it
         told = WorkerSettings(
             identity=self._authority.host(host.name, host.address),
+            seal=self._hosts[host.name].seal,
             fleet=self._fleet,
             host=host.name,
             scheduler=scheduler,
@@ -230,10 +242,14 @@ def _why(error: Exception) -> str:
 
 
 class _Supervised:
-    """A host, and what came of starting its worker. `busy` while that is under way."""
+    """A host, and what came of starting its worker. `busy` while that is under way; `silences`: orders in a row that
+    were not answered in time.
+    """
 
     def __init__(self, entry: HostEntry) -> None:
         self.entry = entry
+        self.seal = sealing.key()
+        self.silences = 0
         self.busy = True  # the first start is asked for by who makes this
         self.told = ""
         self.hint: str | None = None
@@ -248,12 +264,19 @@ class _Supervised:
 
     def anew(self) -> None:
         """What was known of it is of no use any more."""
-        self._next, self._pause = 0.0, _FIRST_PAUSE_S
+        self._next, self._pause, self.silences = 0.0, _FIRST_PAUSE_S, 0
+
+    def silent(self, now: float) -> None:
+        """An order was not answered in time: of one that never is, the worker is replaced"""
+        self.silences += 1
+        if self.silences == _SILENCES:
+            self._next = max(self._next, now)
 
     def started(self) -> None:
         """Its worker is registered."""
         self.told, self.hint = "", None
         self._next, self._pause = time.monotonic() + _FIRST_PAUSE_S, _FIRST_PAUSE_S
+        self.silences = 0
 
     def failed(self, error: HugewiseError, now: float) -> None:
         """It is not."""

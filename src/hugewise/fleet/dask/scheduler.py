@@ -29,7 +29,17 @@ __all__ = ["SchedulerSettings", "main"]
 
 # Operations of a connection, and whose: all others that Dask's scheduler knows are not there.
 _COORDINATOR: Final = ("register-client", "gather", "identity", "hosts")
-_HOST: Final = ("register-worker", "unregister", "heartbeat_worker")
+_HOST: Final = {
+    "register-worker": (
+        *("address", "status", "server_id", "nthreads", "name", "now", "resources", "memory_limit", "metrics", "pid"),
+        *("services", "local_directory", "versions", "nanny", "extra", "stimulus_id"),
+    ),
+    "unregister": ("address", "stimulus_id"),
+    "heartbeat_worker": ("address", "now", "metrics"),
+}
+"""With what a host may say in each: what else Dask's takes, such as another host's resource, is not heard."""
+_STREAM: Final = ("task-finished", "task-erred", "release-worker-data", "worker-status-change", "keep-alive")
+"""What a host says on the connection that its worker keeps."""
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +77,11 @@ def _scheduler(told: SchedulerSettings) -> Any:
         def start_http_server(self, *_: object, **__: object) -> None:
             """None: it would listen too."""
 
+        async def handle_stream(self, comm: Any, extra: dict[str, Any] | None = None) -> None:
+            """What a worker says on its connection is said of itself alone: Dask believes whom a message names."""
+            own = "worker" in (extra or {})
+            await super().handle_stream(_OfItself(comm) if own else comm, extra)
+
         def _hosts(self) -> list[str]:
             """The hosts whose workers are registered."""
             return [str(each.name) for each in self.workers.values()]
@@ -83,6 +98,7 @@ def _only(side: str, function: Callable[..., Any], name: str) -> Callable[..., A
         if issued is None or issued[0] != side:
             raise PermissionError(f"{name} is not for {issued}")
         if side == "host":
+            asked = {each: asked[each] for each in _HOST[name] if each in asked}
             _of_itself(issued[1], certificate, asked)
         call = function(comm, **asked) if _takes_comm(function) else function(**asked)
         return await call if asyncio.iscoroutine(call) else call
@@ -92,11 +108,35 @@ def _only(side: str, function: Callable[..., Any], name: str) -> Callable[..., A
 
 def _of_itself(host: str, certificate: Any, asked: dict[str, Any]) -> None:
     """Raise PermissionError, or ValueError, where a host speaks of another one."""
+    mine = settings.resource(host)
     address = importlib.import_module("distributed.comm").get_address_host(str(asked.get("address")))
     if ip_address(address) not in [ip_address(value) for _, value in certificate.get("subjectAltName", ())]:
         raise PermissionError(f"{host} is not at {address}")
-    if "name" in asked and (asked["name"] != host or asked.get("resources") != settings.resource(host)):
-        raise PermissionError(f"{host} is not {asked['name']}")
+    if asked.get("name", host) != host or asked.get("resources", mine) != mine:
+        raise PermissionError(f"{host} is not {asked.get('name')}")
+
+
+class _OfItself:
+    """A worker's connection, from which nothing is read that names somebody else, or is not a worker's to say."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._comm, name)
+
+    async def read(self) -> Any:
+        """The next messages. Raises what the connection raises."""
+        said = await self._comm.read()
+        return [_own(each) for each in (said if isinstance(said, tuple | list) else (said,))]
+
+
+def _own(said: Any) -> Any:
+    if not isinstance(said, dict):
+        return said
+    if said.get("op") not in (*_STREAM, "close-stream"):
+        return {"op": "keep-alive"}
+    return {key: value for key, value in said.items() if key not in ("worker", "client")}
 
 
 def _takes_comm(function: Callable[..., Any]) -> bool:

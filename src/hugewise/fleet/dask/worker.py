@@ -25,7 +25,7 @@ from hugewise import beneath, reading
 from hugewise.errors import HugewiseError
 from hugewise.files import storing, write_whole
 from hugewise.fleet.certificates import Identity
-from hugewise.fleet.dask import settings, task
+from hugewise.fleet.dask import sealing, settings, task
 from hugewise.fleet.delivery import delivered
 from hugewise.fleet.kept import WorkerAt
 from hugewise.fleet.place import usual_spool
@@ -43,6 +43,7 @@ _RARELY_MS: Final = 60_000.0
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What it is told. `host` is its name in the inventory, `scheduler` an address of Dask's (tls://...).
 
+    seal           the key of this host's answers, which no other host has (`sealing`)
     address        of this host: it listens there alone
     installation   the folder of hugewise here
     spool          None: what is usual for the account
@@ -51,6 +52,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     identity: Identity
+    seal: str
     fleet: str
     host: str
     scheduler: str
@@ -108,6 +110,15 @@ def _say(pipe: int, text: str) -> None:
         os.write(pipe, text.encode()[:4000])
 
 
+def _bound(cpu: int | None) -> None:
+    """Have all threads that there are, and so those that they start, on that CPU. One that is not there, or not ours,
+    changes nothing: then it is as quiet as it is.
+    """
+    for thread in Path("/proc/self/task").iterdir() if cpu is not None else ():
+        with suppress(OSError):
+            os.sched_setaffinity(int(thread.name), {cpu})
+
+
 @contextmanager
 def _alone(told: WorkerSettings) -> Iterator[Path]:
     """The worker's own folder, for as long as it lives; an earlier worker of the fleet on this host is ended."""
@@ -154,9 +165,7 @@ async def _work(told: WorkerSettings, folder: Path, says: int) -> None:
 
     everywhere = os.sched_getaffinity(0)
     task.obeyed_by(_obeying(told, everywhere))
-    if told.cpu is not None:
-        with suppress(OSError):  # a CPU that is not there, or not ours: then it is as quiet as it is
-            os.sched_setaffinity(0, {told.cpu})
+    _bound(told.cpu)
     worker = QuietWorker(
         told.scheduler,
         name=told.host,
@@ -189,13 +198,14 @@ def _obeying(told: WorkerSettings, everywhere: set[int]) -> Callable[[bytes], by
         bound = os.sched_getaffinity(0)
         os.sched_setaffinity(0, everywhere)
         try:
-            return delivered(
-                order,
+            answer = delivered(
+                sealing.opened(order),
                 installation=told.installation,
                 spool_folder=told.spool,
                 root=told.root,
                 worker=os.getpid(),
             )
+            return sealing.sealed(told.seal, order, answer)
         finally:
             os.sched_setaffinity(0, bound)
 
