@@ -42,6 +42,7 @@ torture: .venv/ready
 docs: .venv/ready
 	.venv/bin/python -m hugewise.cli.reference > docs/reference/study.md
 	.venv/bin/python -m hugewise.report.json > docs/reference/report-json.md
+	.venv/bin/python -m hugewise.report.fleet_json > docs/reference/fleet-json.md
 	.venv/bin/python -m hugewise.cli.audit_reference > docs/reference/audit.md
 	.venv/bin/python tools/words.py > docs/concepts/words.md
 

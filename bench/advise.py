@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import hugewise
 from hugewise.advise import advise as phases
-from hugewise.advise.advice import answer
 from hugewise.advise.question import Question, command
+from hugewise.advise.telling import answer
 from hugewise.errors import HugewiseError
 from hugewise.report.deployed import write_files
 

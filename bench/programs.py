@@ -33,13 +33,15 @@ from typing import Any, NamedTuple
 import hugewise
 from bench.kept import kept_settings
 from hugewise.advise import advise as phases
-from hugewise.advise.advice import Advice, answer, details
+from hugewise.advise.advice import Advice
 from hugewise.advise.question import Question, command, service
+from hugewise.advise.telling import answer, details
 from hugewise.deployment.program import LAUNCHER
 from hugewise.errors import HugewiseError, UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection.verify import verify
 from hugewise.model.deployment import DeployedFile
+from hugewise.model.scene import Named
 from hugewise.quantity import format_duration, parse_duration
 from hugewise.report.sentences import arm_of
 from hugewise.visible import printable
@@ -194,18 +196,27 @@ def _done(words: Sequence[str], hint: str, environment: Mapping[str, str] | None
 
 
 class Served(NamedTuple):
-    """A server with its load; `{port}` and `{folder}` are filled in by who starts it."""
+    """A server with its load; `{port}` and `{folder}` are filled in by who starts it.
+
+    counted  what its load prints of how much it did, as a pattern
+    named    which of the server's memory its own settings are about
+    include  the words by which it reads a file of its configuration, in place of its command
+    """
 
     server: tuple[str, ...]
     load: tuple[str, ...]
     fill: tuple[str, ...]
     ready: tuple[str, ...]
+    counted: str
     user: str | None = None
+    named: Named = "all"
+    include: Callable[[Sequence[str], str], tuple[str, ...]] = lambda words, _: tuple(words)
 
     def table(self, seconds: float) -> dict[str, Any]:
         """As a question has it."""
         ready = f"exec:{shlex.join(self.ready)}"
-        made = service(self.server, self.load, seconds=seconds, ready=ready, fill=self.fill)
+        counted = (f"operations,neutral=regex:{self.counted}",)
+        made = service(self.server, self.load, seconds=seconds, ready=ready, fill=self.fill, values=counted)
         return made | ({"user": self.user} if self.user else {})
 
 
@@ -214,12 +225,13 @@ _DEBUG = ("--enable-debug-command", "local")  # to fill it
 
 def _redis(*options: str) -> Served:
     server, client = _program("redis-server", "redis-server"), _program("redis-cli", "redis-tools")
-    load, asked = _program("redis-benchmark", "redis-tools"), "-n 400000 -r 1000000 -t get -P 16 -q"
+    load, asked = _program("redis-benchmark", "redis-tools"), "-n 400000 -r 1000000 -t get -P 16"
     return Served(
         (server, "--port", "{port}", "--bind", "127.0.0.1", "--dir", "{folder}", "--save", "", *options, *_DEBUG),
         (load, "-p", "{port}", *shlex.split(asked)),
         (client, "-p", "{port}", "debug", "populate", "1000000", "key", "100"),
         (client, "-p", "{port}", "ping"),
+        r"^ +([0-9]+) requests completed",
     )
 
 
@@ -237,7 +249,13 @@ def _postgres() -> Served:
         (load, *where, *["-n", "-S", "-c", "2", "-j", "1", "-t", "15000", "postgres"]),
         (load, *where, *["-i", "-q", "-s", "10", "postgres"]),
         (f"{at}/pg_isready", *where),
+        r"actually processed: ([0-9]+)",
         "nobody",
+        "shared",
+        lambda words, file: tuple(
+            word.replace("&& exec", f"&& echo \"include '{file}'\" >> $0/data/postgresql.conf && exec")
+            for word in words
+        ),
     )
 
 
@@ -248,19 +266,24 @@ SERVICES: Mapping[str, Callable[[], Served]] = {
 }
 
 
-def applied(found: Advice, words: Sequence[str], started: Started) -> Iterator[str]:
-    """The files of the arm that was looked at last, applied, and what `verify` says then; line by line. `started`
-    starts these words, with others before them.
+def applied(
+    found: Advice, words: Sequence[str], started: Started, one: Served | None = None, arm: str = ""
+) -> Iterator[str]:
+    """The files of the arm that was looked at last (or of `arm`), applied, and what `verify` says then; line by line.
+    `started` starts these words, with others before them; `one` is the server, where it is one.
     """
     if found.confirmed is None or found.pilot is None:
         return
-    results = hugewise.open_results(found.confirmed.folder)
-    arm = arm_of(results.cells[0], found.confirmed.candidate)
-    files = () if arm is None or arm.deployment is None else arm.deployment.files
+    name = arm or found.confirmed.candidate
+    folders = [found.confirmed.folder, *([found.screen.folder] if found.screen is not None else [])]
+    seen = (arm_of(hugewise.open_results(each).cells[0], name) for each in folders)
+    summary = next((each for each in seen if each is not None), None)
+    files = () if summary is None or summary.deployment is None else summary.deployment.files
     script = next((file for file in files if file.kind == "script"), None)
-    use = found.candidate(found.confirmed.candidate).use
+    use = found.candidate(name).use
     policy = next((word for file in files for word in _policy(file)), use if isinstance(use, str) else use["from"])
     own = next((file for file in files if file.kind == "launcher"), None)
+    read = next((file for file in files if file.kind in ("postgresql", "mariadb", "redis")), None)
     with kept_settings() as turn, tempfile.TemporaryDirectory(prefix="hugewise-applied-", dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
         if script is not None:
@@ -269,10 +292,20 @@ def applied(found: Advice, words: Sequence[str], started: Started) -> Iterator[s
         # A launcher has the words of a command in it; of a server it has them behind it.
         wrapped = list(words) if own is None else _wrapped(own, Path(folder))
         wrapped += words if own is not None and found.question.of_service else ()
-        kinds = ", ".join(file.kind for file in (script, own) if file is not None) or "no file"
-        wall_s = found.pilot.wall_s * min(1.0, found.confirmed.ratio or 1.0)
-        best = max(_verified(started, wrapped, policy, wall_s), key=lambda each: each[0])
-        yield f"{kinds}: {best[1]}"
+        if read is not None and one is not None:
+            place = Path(folder) / "page-sizes.conf"
+            place.write_text(read.content)
+            wrapped = list(one.include(wrapped, str(place)))
+        kinds = ", ".join(file.kind for file in (script, own, read) if file is not None) or "no file"
+        # A server is there for as long as it is looked at; a program has its memory towards its end.
+        looks = (1.0,) if one is not None else _LOOKS
+        wall_s = 1.0 if one is not None else found.pilot.wall_s * min(1.0, found.confirmed.ratio or 1.0)
+        shared = read is not None or policy.endswith("-shmem")
+        named: Named = one.named if one is not None and shared else "all"
+        best = max(
+            _verified(started, wrapped, policy, [look * wall_s for look in looks], named), key=lambda each: each[0]
+        )
+        yield f"{name}: {kinds}: {best[1]}"
 
 
 def _policy(file: DeployedFile) -> Iterator[str]:
@@ -294,14 +327,16 @@ def _wrapped(file: DeployedFile, folder: Path) -> list[str]:
     return [str(wrapper)]
 
 
-def _verified(started: Started, words: Sequence[str], policy: str, wall_s: float) -> Iterator[tuple[float, str]]:
-    """What `verify` says at several moments of a run: the share that has what was promised, and the words."""
+def _verified(
+    started: Started, words: Sequence[str], policy: str, moments: Sequence[float], named: Named
+) -> Iterator[tuple[float, str]]:
+    """What `verify` says at several moments of a run, in seconds: the share that has what was promised, in words."""
     yield -1.0, "it was over before it could be looked at"
-    for share in _LOOKS:
+    for moment in moments:
         with started(words) as pid:
-            time.sleep(share * wall_s)
+            time.sleep(moment)
             try:
-                seen = verify(str(pid), LocalHost(), policy)
+                seen = verify(str(pid), LocalHost(), policy, named=named)
             except UserError:
                 continue  # it has ended
             part = "nothing to prove" if seen.share is None else f"{100 * seen.share:.0f}% of what was promised"
@@ -351,10 +386,12 @@ def _serving(one: Served) -> Started:
 
 def tried(name: str, programs: Programs, seconds: float, results: Path) -> None:
     """Ask for an advice, apply its files, and print all of it. Raises HugewiseError."""
+    one: Served | None
     if name in SERVICES:
         one = SERVICES[name]()
         words, table, started = one.server, one.table(seconds), _serving(one)
     else:
+        one = None
         words = tuple(COMMANDS[name](programs))
         table, started = command(words), _running
     began = time.monotonic()
@@ -363,8 +400,9 @@ def tried(name: str, programs: Programs, seconds: float, results: Path) -> None:
     print(f"{name}: {format_duration(took)}: {printable(answer(found))}", flush=True)
     for line in details(found):
         print(f"  {printable(line)}")
-    for line in applied(found, words, started):
-        print(f"  Applied: {line}", flush=True)
+    for arm in [each.name for each in found.tried] if one is not None else [""]:
+        for line in applied(found, words, started, one, arm):
+            print(f"  Applied: {line}", flush=True)
 
 
 def main(names: Sequence[str], seconds: float, results: Path = BUILD / "programs") -> int:

@@ -30,9 +30,9 @@ BY_PATH = {
     "the run's folder, which is root's own under root (`files.own`)": (
         "attempt/performance",
         "attempt/resident",
-        "guests/machine",
         "host/local_machine",
         "machine/probe",
+        "machine/remote",
         "store/compacted",
         "store/folder",
         "store/log",
@@ -70,6 +70,7 @@ BY_PATH = {
         "guests/unpacking",
         "workloads/_postgres",
     ),
+    "a new folder of mode 0700 by mkdtemp(3), below the one where that is safe": ("clients/network",),
     "a device of this host, opened and closed": ("cli/main", "guests/accelerator"),
     "an archive in memory": ("workloads/_elf",),
     "the torture tool: its own folder": (
@@ -88,6 +89,7 @@ PROGRAMS = {
     "the scheduler of a fleet: hugewise itself": ("fleet/dask/child", "fleet/dask/worker"),
     "the probe": ("host/counting", "host/local_machine", "machine/probe"),
     "mount and ip, of this host's own, by root's own PATH": ("host/hugetlbfs", "host/network"),
+    "ssh, of root's own PATH": ("clients/ssh",),
     "as nobody": ("unprivileged", "guests/unpacking", "guests/kernels/build"),
     "hugewise itself, that a host of a fleet has run; ssh and sudo, by root's own PATH, with words that are quoted": (
         "fleet/examination",

@@ -396,3 +396,85 @@ fn poweroff_is_answered_and_then_happens() {
     assert!(guest.agent.wait().unwrap().success());
     assert!(next(&mut guest.lines).is_none());
 }
+
+#[test]
+fn a_held_process_says_that_it_is_ready_and_begins_when_it_is_released() {
+    let mut guest = Guest::start();
+    let mut spec = guest.spec(&["fault", "--bytes", "1m", "--gate"]);
+    spec["micro"] = true.into();
+    guest.ok("spawn", json!({"process": 1, "spec": spec, "held": true}));
+    let ready = json!({"process": 1, "ready": true});
+    while !guest.events.contains(&ready) {
+        let event = next(&mut guest.lines).unwrap();
+        guest.events.push(event);
+    }
+    // Nothing of it is over before.
+    assert!(!guest.events.iter().any(|event| event["line"].as_str().is_some_and(|line| line.contains("result"))));
+    guest.events.clear();
+    guest.ok("release", json!({"process": 1}));
+    guest.ok("release", json!({"process": 1}));
+    guest.ok("wait", json!({"process": 1}));
+    let (lines, ended) = guest.story(1);
+    assert_eq!(text(one(&lines, "result"), "workload"), "fault");
+    assert_eq!(number(&ended, "status"), 0);
+    assert_eq!(guest.errno("release", json!({"process": 2})), i64::from(libc::ESRCH));
+    guest.finish();
+}
+
+#[test]
+fn one_that_ends_before_its_barrier_is_not_waited_for() {
+    let mut guest = Guest::start();
+    let spec = guest.spec(&["no-such-program"]);
+    guest.ok("spawn", json!({"process": 1, "spec": spec, "held": true}));
+    guest.ok("wait", json!({"process": 1}));
+    assert!(guest.events.iter().all(|event| event["ready"].is_null()), "{:?}", guest.events);
+    guest.finish();
+}
+
+#[test]
+fn it_tells_its_clock() {
+    let mut guest = Guest::start();
+    let read = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let before = read();
+    let told = number(&guest.ok("clock", json!({})), "realtime_ns");
+    assert!((before..=read()).contains(&told));
+    guest.finish();
+}
+
+#[test]
+fn after_a_silence_it_ends_with_all_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = probe();
+    command.args(["agent", "--channel", "-", "--silence", "1"]).env("TMPDIR", folder.path());
+    let mut agent = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(agent.stdout.take().unwrap());
+    let hello = next(&mut lines).unwrap();
+    let requests = agent.stdin.take();
+    let mut guest = Guest { agent, requests, lines, hello, events: Vec::new(), last: 0, folder };
+    let spec = guest.spec(&["sh", "-c", "echo $$; exec sleep 60"]);
+    guest.ok("spawn", json!({"process": 1, "spec": spec}));
+    let pid = wait_for(&guest.path("new/folder/stdout"));
+    // The channel is open all the while.
+    assert!(guest.agent.wait().unwrap().success());
+    assert!(!is_alive(&pid));
+    guest.finish();
+}
+
+#[test]
+fn a_command_reads_its_stdin_from_a_file_of_its_own_and_from_no_link() {
+    let mut guest = Guest::start();
+    let (file, link) = (guest.path("words"), guest.path("link"));
+    fs::write(&file, "from a file\n").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let mut spec = guest.spec(&["cat"]);
+    spec["stdin"] = file.into();
+    guest.ok("spawn", json!({"process": 1, "spec": spec}));
+    guest.ok("wait", json!({"process": 1}));
+    assert_eq!(guest.ok("read", json!({"path": guest.path("new/folder/stdout")})), json!({"text": "from a file\n"}));
+    spec["stdin"] = link.into();
+    guest.ok("spawn", json!({"process": 2, "spec": spec}));
+    guest.ok("wait", json!({"process": 2}));
+    let told: Vec<Value> = guest.events.iter().filter(|event| event["process"] == 2).cloned().collect();
+    assert!(told.iter().any(|event| event.to_string().contains("(stdin)")), "{told:?}");
+    guest.finish();
+}

@@ -160,14 +160,34 @@ fn a_huge_page_mapped_by_base_entries_is_not_delivered() {
 }
 
 #[test]
-fn the_zero_page_is_a_base_page() {
+fn what_was_read_and_never_written_is_no_memory() {
     if !need_root() {
         return;
     }
     let memory = Memory::anonymous(64 * base());
     memory.advise(libc::MADV_NOHUGEPAGE);
     memory.read();
-    assert_eq!(memory.coverage("kpageflags"), only(format!("anon:{}", base()), 64 * base()));
+    assert_eq!(memory.coverage("kpageflags"), BTreeMap::new());
+    // SAFETY: within our own mapping.
+    unsafe { memory.start.write_volatile(1) };
+    assert_eq!(memory.coverage("kpageflags"), only(format!("anon:{}", base()), base()));
+}
+
+#[test]
+fn what_was_read_of_the_huge_zero_page_is_no_memory() {
+    let (true, Some(pmd)) = (need_root(), need_advised_thp()) else { return };
+    if !need(fs::read_to_string(format!("{THP}/use_zero_page")).is_ok_and(|text| text.trim() == "1"), "use_zero_page") {
+        return;
+    }
+    let memory = Memory::anonymous(8 * pmd);
+    memory.advise(libc::MADV_HUGEPAGE);
+    memory.read();
+    let start = memory.range().0.next_multiple_of(pmd);
+    let coverage = || bytes(&scan(std::process::id(), "kpageflags", &[(start, start + 4 * pmd)]));
+    assert_eq!(coverage(), BTreeMap::new());
+    // SAFETY: within our own mapping.
+    unsafe { (start as *mut u8).write_volatile(1) };
+    assert!(coverage().values().sum::<u64>() <= pmd, "{:?}", coverage());
 }
 
 #[test]
@@ -234,7 +254,7 @@ fn files_count_only_where_they_are_named() {
     }
 }
 
-/// The totals of both sources agree for a whole process (its zero pages excepted, which smaps leaves out).
+/// The totals of both sources agree for a whole process.
 #[test]
 fn totals_agree_with_smaps() {
     if !need_root() {

@@ -20,6 +20,7 @@ from hugewise.study.study import Study
 if TYPE_CHECKING:
     import duckdb
 
+    from hugewise.model.client import ClientHost
     from hugewise.model.results import Results
     from hugewise.plan.plan import Plan
     from hugewise.session.progress import Event
@@ -30,14 +31,15 @@ __all__ = ["Study", "command_study", "load", "make_plan", "open_results", "resum
 # ruff: noqa: PLC0415
 
 
-def make_plan(study: Study, *, results: Path | str = "results") -> Plan:
+def make_plan(study: Study, *, results: Path | str = "results", client: ClientHost | None = None) -> Plan:
     """What of `study` can run on this machine as this user, and what is left out and why. Raises StudyError.
 
-    `results` is the folder whose calibrations decide where the study leaves the design to them.
+    `results` is the folder whose calibrations decide where the study leaves the design to them; `client` the host that
+    the clients of its servers are on.
     """
-    from hugewise.session import calibrated
+    from hugewise.session import calibrated, clients
 
-    return calibrated.planned(study, Path(results))
+    return calibrated.planned(clients.placed(study, client), Path(results))
 
 
 def run(
@@ -47,14 +49,17 @@ def run(
     seed: bytes | None = None,
     listener: Callable[[Event], None] = lambda _: None,
     anyway: bool = False,
+    client: ClientHost | None = None,
 ) -> Results:
     """Run `study` in a new folder below `results` and return what it found. An interrupt ends it cleanly: what was
-    accepted is in the results, whose state says `interrupted`. `anyway`: as root, beside another account's run. Raises
-    HugewiseError.
+    accepted is in the results, whose state says `interrupted`. `anyway`: as root, beside another account's run.
+    `client`: the host that the clients of its servers are on. Raises HugewiseError.
     """
     from hugewise.session import session
 
-    return open_results(session.run(study, Path(results), seed=seed, listener=listener, anyway=anyway).path)
+    return open_results(
+        session.run(study, Path(results), seed=seed, listener=listener, anyway=anyway, client=client).path
+    )
 
 
 def resume(folder: Path | str, *, listener: Callable[[Event], None] = lambda _: None, anyway: bool = False) -> Results:

@@ -6,23 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.advise.advice import (
-    Advice,
-    Confirmed,
-    Screen,
-    answer,
-    confirmed,
-    details,
-    objective,
-    recommended,
-    settings,
-)
+from hugewise.advise.advice import Advice, Confirmed, Screen, confirmed
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.causes import GainCauses
 from hugewise.advise.decision import MeasuredSetting
 from hugewise.advise.footprint import FootprintChange, SettingFootprint
 from hugewise.advise.question import Question, command
 from hugewise.advise.sentences import grown, mib, price
+from hugewise.advise.telling import answer, details, objective, recommended, settings
 from hugewise.inspection.neighbours import Neighbours, ProgramBeside
 from hugewise.model.metric import Metric
 from hugewise.quantity import format_size

@@ -76,6 +76,7 @@ GIANT: dict[str, Any] = {**LAID, "pools": (2 << 20, 1 << 30), "memory": 3 << 30}
         ("heap-thp", {**LAID, "allocator": "jemalloc", "tuned": False}),
         ("heap-thp", {**OLD, "root": False}),
         ("heap-2m", OLD),
+        ("heap-2m", {**OLD, "ended": 0}),
         ("heap-1g", GIANT),
     ],
 )
@@ -97,6 +98,8 @@ def test_a_layout_is_tried_where_nothing_plainer_does_the_same(name: str, change
         ("heap-2m", {**OLD, "forked": 3}, "forks without exec (3 in a run)"),
         ("heap-2m", {**OLD, "forked": None}, "whether it forks was not seen"),
         ("heap-2m", {**OLD, "executed": 1}, "begins other programs (1 in a run)"),
+        ("heap-2m", {**OLD, "ended": 1}, "it had children that have ended"),
+        ("heap-1g", {**GIANT, "ended": 2}, "whether they were copies of it (a background save) was not seen"),
         ("heap-2m", {**OLD, "allocator": "jemalloc"}, "jemalloc unmaps pieces"),
         ("heap-2m", {**OLD, "root": False}, "needs root"),
         ("heap-2m", {**OLD, "memory": 0}, "name it with --pool"),
@@ -129,7 +132,24 @@ def test_at_most_so_many_are_tried() -> None:
     few, others = candidates(HERE, 2)
     assert [each.name for each in few] == ["advised", "pool-2m"]
     assert "those that reach least are tried" in {one.name: one.reason for one in others}["always"]
-    assert len(few) + len(others) == len(RULES)
+    of_servers = [rule for rule in RULES if rule.name.startswith("own-")]
+    assert len(few) + len(others) == len(RULES) - len(of_servers), "which have nothing to do with it"
+
+
+OWN = {2 << 20: {"server": ["postgres", "-c", "huge_pages=on"], "own_pool": True, "pool_bytes": 5 << 30}}
+
+
+def test_a_server_with_an_option_of_its_own_is_told_it() -> None:
+    shared: dict[str, Any] = {"own": OWN, "shared": 0.8, "memory": 6 << 30}
+    assert tried(**shared) == ["own-2m", "always", "always-shared", "always-64k"]
+    assert "most of its memory is shared" in left("advised", **shared)
+    assert "most of its memory is shared" in left("pool", **shared)
+    assert left("own-1g", **shared) == "the kernel has no pool of pages of that size"
+    (use,) = (each.use for each in candidates(msgspec.structs.replace(HERE, **shared), 1)[0])
+    assert use == {"name": "own-2m", "from": "reserved-2m", "mechanism": "process", "parameters": OWN[2 << 20]}
+    assert left("own-2m", **shared, root=False) == "filling a pool needs root"
+    said = {"own": {2 << 20: "its command says huge_pages itself"}}
+    assert left("own-2m", **said) == "its command says huge_pages itself"
 
 
 def test_candidates_are_arms_of_ordinary_studies() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -75,6 +76,19 @@ def test_what_the_pairs_do_not_show_is_not_told_apart(made: Pairs, why: str) -> 
     assert found.told == "not told apart"
     assert found.why.startswith(why)
     assert next(explained(found)).startswith(f"Cause: faults and page walks are not told apart: {why}")
+    assert "To tell them apart it would take " in next(explained(found))
+
+
+def test_what_would_tell_causes_apart_is_said() -> None:
+    wide = causes(pairs(0.05, 0.05, sd=0.09, count=60), 200)
+    (said,) = explained(wide)
+    low, high = known(wide.low), known(wide.high)
+    needed = math.ceil(60 * ((high - low) / 0.5) ** 2)
+    assert needed > 60
+    assert f"To tell them apart it would take some {needed} pairs, or a processor whose counters of page walks" in said
+    counted = causes(pairs(0.0, 0.0, more={"dtlb_walk_steps": (1e6, 4e5)}), 200)
+    assert counted.would == "more pairs than 30", "page walks were counted: they are told by themselves"
+    assert causes(pairs(0.4, 0.0), 100).would == ""
 
 
 def test_the_interval_of_the_share_misses_as_seldom_as_it_says() -> None:

@@ -14,9 +14,10 @@ import pytest
 from hugewise.advise import advise as phases
 from hugewise.advise import curve as curves
 from hugewise.advise import layout_phases
-from hugewise.advise.advice import Advice, answer, details
+from hugewise.advise.advice import Advice
 from hugewise.advise.curve import SHARES, CurveOfGain, arms, blocks, measured, pages_of, sentence
 from hugewise.advise.question import Question, apart, command
+from hugewise.advise.telling import answer, details
 from hugewise.errors import UserError
 from hugewise.model.metric import Metric
 from hugewise.model.trial import Block

@@ -37,6 +37,8 @@ def test_a_run_with_a_better_arm_says_what_to_set(machine: Machine, tmp_path: Pa
     assert one.startswith("Set `thp`: wall_s −18")
     assert found.unanswered == ()
     assert "2 comparisons share the error rate of 1%, so that all their verdicts and intervals hold" in found.selection
+    told = list(details(found))
+    assert "1 answer rests on 2 comparisons: the chance that any of their verdicts is wrong is at most 1%." in told
 
 
 def test_what_it_cannot_answer_is_said() -> None:

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from hugewise.advise import layouts
-from hugewise.advise.advice import details
 from hugewise.advise.candidates import SettingCandidate
 from hugewise.advise.layouts import GainPart, alone, blocks, command_of, is_layout, told_apart, unlaid
-from hugewise.advise.question import Question, apart, command
+from hugewise.advise.question import Question, apart, command, service
+from hugewise.advise.telling import details
 from hugewise.model.metric import Metric
 from tests.advise.test_advice import found, last
 from tests.build.results import cell_result, comparison, summary
@@ -61,11 +61,17 @@ def test_a_layout_is_known_by_its_policy() -> None:
 
 def test_only_commands_that_load_a_library_have_layouts(tmp_path: Path) -> None:
     asked = Question(workload={"name": "redis", "parameters": {}})
-    assert (command_of(asked), unlaid(asked)) == ((), "layouts are for commands")
+    assert (command_of(asked), unlaid(asked)) == (
+        (),
+        "layouts are for commands, and for services by --server and --load",
+    )
     static = tmp_path / "static"
     static.write_bytes(b"no program")
     static.chmod(0o755)
     assert "a layout does not reach" in str(unlaid(Question(workload=command(("nice", str(static))))))
+    served = service((str(static), "{port}"), ("sort",), seconds=60.0)
+    assert "a layout does not reach" in str(unlaid(Question(workload=served)))
+    assert unlaid(Question(workload={**served, "parameters": {**served["parameters"], "server": ["sort"]}})) is None
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,10 @@ from hugewise.advise import advise as phases
 from hugewise.advise import choosing, layouts
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
-from hugewise.advise.advice import Advice, answer, details, recommended, settings
+from hugewise.advise.advice import Advice
 from hugewise.advise.candidates import ProgramHere, SettingCandidate
 from hugewise.advise.question import Question, command
+from hugewise.advise.telling import DETAILS, answer, details, recommended, settings, whole
 from hugewise.analysis.analysis import analyze
 from hugewise.errors import HugewiseError, StudyError, UserError
 from hugewise.inspection.neighbours import Neighbours
@@ -149,6 +150,7 @@ def test_from_the_pilot_to_the_answer(machine: Machine, tmp_path: Path) -> None:
     assert found.confirmed is not None
     assert (found.chosen, found.confirmed.verdict) == ("advised", "better")
     assert kept(folder) == found
+    assert (folder / DETAILS).read_text() == whole(found)
     assert all(Path(one).is_absolute() for one in (found.pilot_folder, found.screening_folder))
     assert {study.workload[0].timeout for study in machine.begun} == {30.0}, "no phase waits longer than another"
 
@@ -517,6 +519,8 @@ def test_where_memory_goes_first_the_smallest_is_confirmed_not_to_be_slower(mach
     assert (found.chosen, found.beside) == ("off", "")
     assert answer(found).startswith("Set `off`: memory −50.0% (")
     assert "; it is not worse by more than 2% (wall_s " in answer(found)
+    (fate,) = (line for line in details(found) if line.startswith("Tried: off"))
+    assert fate.endswith("; judged by blocks of its own: not worse by more than 2%."), "whatever else is open"
 
 
 def test_where_memory_goes_first_and_nothing_takes_less_nothing_is_confirmed(machine: Machine, tmp_path: Path) -> None:

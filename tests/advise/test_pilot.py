@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.advise.pilot import ProgramAsIs, judged, must_have_begun, needed, remarks
+from hugewise.advise.pilot import ProgramAsIs, judged, needed, never_ran, remarks
 from hugewise.errors import UserError
 from hugewise.model.trial import Attempt, Block
 from hugewise.stats import power
@@ -134,6 +134,12 @@ def test_a_run_that_is_too_short_is_said() -> None:
     assert any("of which starting it is a large part" in one for one in remarks(short, 600.0, 0.01))
 
 
+def test_a_load_that_does_not_say_how_much_it_does_is_remarked() -> None:
+    told = list(remarks(SEEN, 600.0, 0.01, loaded=True, uncounted=True))
+    assert any(one.startswith("how much its load does is not known") and "--value" in one for one in told)
+    assert not any("how much its load does" in one for one in remarks(SEEN, 600.0, 0.01, loaded=True))
+
+
 def test_the_share_in_huge_pages() -> None:
     assert SEEN.huge == 0.25
     assert msgspec.structs.replace(SEEN, coverage={}).huge is None
@@ -158,12 +164,18 @@ def test_what_fails_of_a_service_is_told_of_its_load_or_its_server(tmp_path: Pat
     assert "--ready says how it is known to be up" in (caught.value.hint or "")
 
 
-def test_a_service_that_never_began_is_told_with_what_to_see_to() -> None:
-    never = [
-        ran(1.0, 1, name, state="abandoned", reason="server ended before it answered") for name in ("as-is", "again")
-    ]
-    with pytest.raises(UserError, match="could not be started: server ended before it answered") as caught:
-        must_have_begun([block(1, *never)])
-    assert "stays in the foreground" in (caught.value.hint or "")
-    must_have_begun([])
-    must_have_begun([block(1, never[0], ran(1.0, 1, "again"))])
+@pytest.mark.parametrize(
+    ("service", "what", "cure"), [(True, "service", "stays in the foreground"), (False, "command", "hugewise run")]
+)
+def test_what_never_ran_is_told_with_what_to_see_to(*, service: bool, what: str, cure: str) -> None:
+    why = "server ended before it answered"
+    never = [ran(1.0, 1, name, state="abandoned", reason=why) for name in ("as-is", "again")]
+    unstarted = msgspec.structs.replace(block(1), unstarted={"as-is": why})
+    for blocks in ([block(1, *never)], [unstarted]):
+        found = never_ran(blocks, service=service)
+        assert found is not None
+        assert found.message == f"the {what} could not be measured: {why}"
+        assert cure in (found.hint or "")
+    assert never_ran([], service=service) is None, "nothing is known: whoever broke it off says why"
+    for there in (ran(1.0, 1, "again"), ran(1.0, 1, "again", state="failed", reason="exit status 3")):
+        assert never_ran([block(1, never[0], there)], service=service) is None

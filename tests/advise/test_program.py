@@ -51,6 +51,27 @@ def test_a_library_that_is_preloaded_comes_first(listed: str) -> None:
     assert of("env", "-u", "LD_PRELOAD", "sort", LD_PRELOAD=listed).name == "glibc"
 
 
+def test_a_glibc_without_the_tunable_is_seen_by_its_loader(tmp_path: Path) -> None:
+    """Of a loader that does not list it, as before glibc 2.35: the program runs, and no tunable reaches its malloc."""
+    compiler = need_program("gcc", "gcc")
+    loader = Path("/lib64/ld-linux-x86-64.so.2")
+    need(loader.exists(), "the loader of glibc on x86-64")
+    text = loader.read_bytes()
+    assert text.count(b"glibc.malloc.hugetlb\0") == 1
+    old = tmp_path / loader.name
+    old.write_bytes(text.replace(b"glibc.malloc.hugetlb\0", b"glibc.malloc.hugetlX\0"))
+    old.chmod(0o755)
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
+    for loaded, tuned in ((old, False), (loader, True)):
+        made = tmp_path / f"main-{tuned}"
+        words = [compiler, "-o", str(made), str(tmp_path / "main.c"), f"-Wl,--dynamic-linker={loaded}"]
+        subprocess.run(words, check=True)
+        subprocess.run([str(made)], check=True)
+        found = of(str(made))
+        assert (found.name, found.tuned) == ("glibc", tuned)
+        assert ("older than 2.35" in found.why) != tuned
+
+
 def program(folder: Path, mode: int, owner: int, group: int) -> str:
     path = folder / f"{mode:o}"
     shutil.copy(shutil.which("sort") or "/usr/bin/sort", path)

@@ -59,7 +59,9 @@ def test_what_is_put_in_its_place_is_neither_written_nor_given_away(
     assert owners(victim) == {0}
     assert sorted(path.name for path in victim.iterdir()) == ["below", "shadow"]
     away = home / "results" / "away"
-    assert {path.name for path in away.iterdir()} == {"advice.json"}, "the folder that it made has all of it"
+    assert {path.name for path in away.iterdir()} == {"advice.json", "details.txt"}, (
+        "the folder that it made has all of it"
+    )
     assert owners(away) == {THEM}
 
 

@@ -125,6 +125,7 @@ class FakeGuest:
     own = True
     meets = False
     cwd = "/"
+    far: None = None
     places: Slots = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 

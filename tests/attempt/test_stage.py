@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -116,6 +117,55 @@ def test_a_server_that_cannot_start_says_why(stage: Stage) -> None:
     absent = Server(name="absent", argv=("/no/such/server",), ready=server().ready)
     with pytest.raises(StageError, match="absent"):
         stage.start(absent)
+
+
+LISTENS = """
+import socket, sys, time
+time.sleep(0.3)
+if sys.argv[1] == "unix":
+    held = socket.socket(socket.AF_UNIX)
+    held.bind(f".s.OWN.{sys.argv[2]}")
+    held.listen()
+elif sys.argv[1] == "tcp":
+    held = socket.create_server(("127.0.0.1", int(sys.argv[2])))
+time.sleep(60)
+"""
+
+
+def asked_at(port: int, kind: str) -> Server:
+    """A server that listens so, in a while, and of which a command says that it is up that says so of anybody."""
+    ready = Step(name="ready", argv=(PYTHON, "-c", "pass"))
+    argv = (PYTHON, "-c", LISTENS, kind, str(port))
+    return Server(name="server", argv=argv, ready=ready, port=port, ready_within=1.5)
+
+
+def test_who_answers_at_the_servers_port_must_be_the_server(stage: Stage) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        port = stranger.getsockname()[1]
+        with pytest.raises(StageError, match=f"at TCP port {port} listens no process of the service") as raised:
+            stage.start(asked_at(port, "none"))
+        assert "it was that which answered" in str(raised.value)
+        stage.end()
+    stage.start(asked_at(port, "tcp"))
+    stage.end()
+
+
+def test_a_socket_that_is_called_by_the_port_must_be_the_servers(stage: Stage, tmp_path: Path) -> None:
+    (port,) = LocalMachine().ports(1)
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.bind(str(tmp_path / f".s.PGSQL.{port}"))
+        stranger.listen()
+        with pytest.raises(StageError, match=f"PGSQL.{port} listens no process of the service"):
+            stage.start(asked_at(port, "none"))
+        stage.end()
+        stage.start(asked_at(port, "unix"))
+        stage.end()
+
+
+def test_a_port_that_nobody_holds_is_no_strangers(stage: Stage) -> None:
+    (port,) = LocalMachine().ports(1)
+    stage.start(asked_at(port, "none"))
+    stage.end()
 
 
 def test_a_step_that_fails_has_its_last_lines_in_the_error(stage: Stage) -> None:

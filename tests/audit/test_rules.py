@@ -10,6 +10,7 @@ import pytest
 from hugewise.audit import collect
 from hugewise.audit.root import Root
 from hugewise.audit.rules import discover
+from hugewise.host.ledger import JournalClosed, JournalRecord, PoolReturn
 from tests.audit.conftest import Audit
 from tests.build.trees import KERNEL, Tree
 
@@ -62,6 +63,10 @@ def boot(words: str) -> Change:
 
 def pool(kib: int = 2048, total: int = 0, **given: int) -> Change:
     return lambda tree: tree.pool(kib, total, **given)
+
+
+def run(pages: int, *records: JournalRecord, **given: int | str) -> Change:
+    return lambda tree: tree.run(pages, *records, **given)  # type: ignore[arg-type]
 
 
 def asked(pages: int) -> Change:
@@ -244,6 +249,10 @@ CASES: dict[str, tuple[Change, Change]] = {
         both(asked(512), pool(total=512, free=500, reserved=100)),
         both(asked(512), pool(total=512, free=500, reserved=480)),
     ),
+    "pool-of-a-run": (
+        both(asked(100), pool(total=612, free=600), run(512, before=100)),
+        both(asked(612), pool(total=612, free=0), run(512, JournalClosed("put back"), before=100)),
+    ),
     "pool-granted-short": (both(asked(512), pool(total=300, free=0)), both(asked(300), pool(total=300, free=0))),
     "gigantic-pool-after-boot": (
         put(TMPFILES, "w /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages - - - - 4\n"),
@@ -401,6 +410,25 @@ def test_the_kernel_that_can_is_not_accused(tree: Tree, audit: Audit, monkeypatc
     assert KERNEL in audit()[1]
 
 
+def test_the_pages_of_a_run_are_said_to_be_its_own(tree: Tree, audit: Audit) -> None:
+    both(pool(total=512, free=500), run(500, before=12), asked(12))(tree)
+    status, told = audit()
+    told = " ".join(told.split())
+    assert "500 of 512 pages of 2m are of the run demo, which was killed" in told
+    assert "0 stranded; 500 of a run of hugewise" in told
+    assert status == 0, "a note is no fault"
+    tree.put("/proc/77/stat", f"77 (python3) S {'0 ' * 18}4242 0 0\n")
+    assert "are of the run demo (process 77)" in audit("--traps")[1]
+
+
+def test_a_journal_of_another_version_is_told(tree: Tree, audit: Audit) -> None:
+    both(pool(total=512, free=500), run(500, before=12), asked(12))(tree)
+    tree.put("/var/lib/hugewise/journal.jsonl", b'{"type":"of tomorrow"}\n')
+    told = " ".join(audit()[1].split())
+    assert "/var/lib/hugewise/journal.jsonl: line 1: not a record of this version" in told
+    assert "pool-stranded" in told
+
+
 MORECORE = program("app", environ={"HUGETLB_MORECORE": "yes"})
 LARGE = put("/etc/mysql/my.cnf", "[mysqld]\nlarge-pages=1\ninnodb_buffer_pool_size = 2G\n")
 LIMITED = {"hugetlb__2MB__max": str(1 << 30), "hugetlb__2MB__rsvd__max": str(1 << 30)}
@@ -415,6 +443,12 @@ def limited(name: str) -> Change:
     return both(
         put(f"/sys/fs/cgroup/{name}/hugetlb.2MB.max", "2097152"), put(f"/sys/fs/cgroup/{name}/cgroup.procs", "")
     )
+
+
+NODE = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
+OURS = both(pool(total=512, free=500), run(512))
+GIVEN_BACK = both(pool(total=512, free=500), run(512, PoolReturn(NODE, 512, 0)))
+MORE = both(pool(total=512, free=500), run(400))
 
 
 def tmpfile(path: str) -> Change:
@@ -438,6 +472,11 @@ def tmpfile(path: str) -> Change:
         ("pool-stranded", both(asked(512), pool(total=512, free=129)), True),
         ("pool-stranded", both(asked(31), pool(total=31, free=31)), False),
         ("pool-stranded", both(asked(32), pool(total=32, free=32)), True),
+        *((name, OURS, False) for name in ("pool-stranded", "pool-lost-at-boot", "pool-granted-short")),
+        *((name, GIVEN_BACK, True) for name in ("pool-stranded", "pool-lost-at-boot")),
+        *((name, MORE, True) for name in ("pool-stranded", "pool-lost-at-boot", "pool-of-a-run")),
+        ("pool-of-a-run", both(pool(total=512, free=500), run(512, boot="before")), False),
+        ("pool-stranded", both(pool(total=512, free=500), run(512, boot="before")), True),
         ("boot-hugepages-pairs", boot("hugepagesz=16G hugepages=1"), True),
         ("boot-hugepages-pairs", boot("hugepagesz=x hugepages=1"), True),
         ("mysql-large-pages-short", both(LARGE, pool(total=1024, free=1024)), False),

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from hugewise.guests.agent import PATIENCE_S, Agent
+from hugewise.machine.agent import PATIENCE_S, Agent
 
 __all__ = ["HELLO", "FakeGuest", "fake_guest", "greeted"]
 
@@ -57,7 +57,7 @@ def fake_guest(
 ) -> Iterator[tuple[Agent, FakeGuest]]:
     ours, theirs = socket.socketpair()
     guest = FakeGuest(theirs, reacts)
-    agent = Agent(ours, "fake", patience=patience)
+    agent = Agent(ours, "guest fake", patience=patience)
     guest.say(greeting)
     try:
         yield agent, guest

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hugewise.fleet.folder import FleetFolder
-from hugewise.fleet.orders import Cost, Installed, Question
+from hugewise.fleet.orders import Cost, FleetQuestion, Installed
 from hugewise.fleet.records import (
     Assigned,
     FleetOpened,
@@ -73,7 +73,7 @@ def a_fleet(
             fleet=made.fleet,
             study=of.name,
             digest=of.digest,
-            question=Question(text="x"),
+            question=FleetQuestion(text="x"),
             hosts=tuple(host.name for host in hosts),
             installed=installed(),
         )

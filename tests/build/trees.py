@@ -6,6 +6,10 @@ import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
+from hugewise.host.ledger import JournalOpened, JournalRecord, PoolGranted, PoolIntent
+
 __all__ = ["KERNEL", "MACHINE_ID", "Tree", "healthy"]
 
 KERNEL = "6.18.0-test"
@@ -13,6 +17,7 @@ MACHINE_ID = "0123456789abcdef0123456789abcdef"
 _ENABLED = ("always", "inherit", "madvise", "never")
 _TOP = ("always", "madvise", "never")
 _DEFRAG = ("always", "defer", "defer+madvise", "madvise", "never")
+_JOURNAL = msgspec.json.Encoder()
 _LIBC = "/usr/lib/x86_64-linux-gnu/libc.so.6"
 
 
@@ -48,6 +53,19 @@ class Tree:
         words = _DEFRAG if name == "defrag" else _TOP if name == "enabled" else _ENABLED
         choice = name == "defrag" or name.endswith("enabled")
         self.put(f"/sys/kernel/mm/transparent_hugepage/{name}", chosen(words, value) if choice else f"{value}\n")
+
+    def run(self, pages: int, *records: JournalRecord, kib: int = 2048, before: int = 0, boot: str = "b") -> None:
+        """The journal of a run of hugewise that has added so many pages to a pool that had `before`."""
+        path = f"/sys/devices/system/node/node0/hugepages/hugepages-{kib}kB/nr_hugepages"
+        begun: tuple[JournalRecord, ...] = (
+            JournalOpened(boot, 77, 4242, "demo"),
+            PoolIntent({path: before}, before + pages),
+            PoolGranted({path: pages}),
+        )
+        self.put("/proc/sys/kernel/random/boot_id", "b\n")
+        self.put(
+            "/var/lib/hugewise/journal.jsonl", b"".join(_JOURNAL.encode(one) + b"\n" for one in (*begun, *records))
+        )
 
     def pool(
         self, kib: int, total: int, *, free: int = 0, reserved: int = 0, surplus: int = 0, overcommit: int = 0

@@ -156,6 +156,25 @@ def test_all_forms_and_their_exit_statuses_are_in_the_help(call: Call) -> None:
         assert said in " ".join(out.split())
 
 
+def test_that_several_answers_spend_several_error_rates_is_in_the_help(call: Call) -> None:
+    told = " ".join(call("advise", "--help")[1].split())
+    assert "at 0.99 it is wrong with up to 1%, and any of K (advices, cells) with up to K times that" in told
+
+
+def test_the_end_is_short_and_all_of_it_is_asked_for(call: Call, asked: list[Any]) -> None:
+    status, short, _ = call("advise", "--", "true")
+    assert status == 0
+    assert len(short.splitlines()) <= 15
+    assert "details.txt" in short.splitlines()[-1]
+    assert "Tried: " not in short
+    status, long, _ = call("advise", "--verbose", "--", "true")
+    assert status == 0
+    assert "  Tried: " in long
+    assert long.splitlines()[:2] == short.splitlines()[:2], "objective and answer"
+    assert len(long.splitlines()) > len(short.splitlines())
+    assert "verbose" not in json.loads(call("advise", "--verbose", "--json", "--", "true")[1])
+
+
 def test_what_others_wrote_moves_no_cursor(
     call: Call, asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ FILES = {
     "bad.toml": "format = ",
     "wrong.toml": 'format = 1\nname = "w"\nblocks = 3\n',
     "file": "",
+    "hosts.toml": '[[host]]\nname = "a"\n',
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from hugewise.deployment import program, quoting, servers
 from hugewise.deployment.host import boot, now, sysctl, tmpfiles, tuned
-from hugewise.deployment.program import Destination, UnitFacts, for_program, of_unit, unit_facts
+from hugewise.deployment.program import BY_HAND, Destination, UnitFacts, for_program, of_unit, unit_facts
 from hugewise.host.local_host import LocalHost
 from hugewise.machine.proc import meminfo
 from hugewise.model.deployment import UNREAD, DeployedFile, FileKind
@@ -86,8 +86,9 @@ def test_memory_thp_is_for_a_systemd_that_knows_it() -> None:
         assert (drop_in.content, drop_in.label) == (f"[Service]\nMemoryTHP={word}\n", UNREAD)
         assert drop_in.needs[0] == "systemd 260 or later"
     assert "Linux 6.18" in drop_in.needs[1]
-    # Without it, and without the unit's words, there is no drop-in that could do it.
-    assert not any(file.kind == "unit" for file in for_program(OFF, Destination(policy="p", facts=UnitFacts(259))))
+    # Without it, and without the unit's words, its user has to complete it.
+    drop_in = one(for_program(OFF, Destination(policy="p", facts=UnitFacts(259))), "unit")
+    assert (drop_in.label, BY_HAND in drop_in.needs) == ("read by systemd-analyze", True)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -50,21 +50,24 @@ def placing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Placing:
     return place
 
 
-def called(fleet: Path, *arguments: str) -> tuple[int, list[TransferredVerdict] | str]:
+def called(fleet: Path, *arguments: str) -> tuple[int, str]:
     done = CliRunner(env={"COLUMNS": "100"}).invoke(cli, ["fleet", "confirm", str(fleet), *arguments])
-    if "--json" in arguments and done.exit_code in (0, 1) and done.output.startswith("["):
-        return done.exit_code, json.loads(done.output)
     return done.exit_code, " ".join(done.output.split())
+
+
+def decoded(fleet: Path) -> tuple[int, TransferredVerdict]:
+    done = CliRunner().invoke(cli, ["fleet", "confirm", str(fleet), "--json"])
+    (found,) = msgspec.json.decode(done.output, type=list[TransferredVerdict])
+    return done.exit_code, found
 
 
 def test_a_host_like_them_confirms_and_both_together_are_its_effect(fleet: Path, placing: Placing) -> None:
     asked = placing(FleetHostMade("new", FAST, -0.11))
-    code, (found,) = called(fleet, "--json")
-    assert isinstance(found, dict)
-    assert (code, found["state"], found["stratum"], found["prior_hosts"]) == (0, "confirmed", "Fast 9", 6)
-    assert found["prior_low"] < found["prior_ratio"] < found["prior_high"]
-    ends = sorted((found["own_ratio"], found["prior_ratio"]))
-    assert ends[0] - 0.01 < found["ratio"] < ends[1] + 0.01
+    code, found = decoded(fleet)
+    assert (code, found.state, found.stratum, found.prior_hosts) == (0, "confirmed", "Fast 9", 6)
+    assert known(found.prior_low) < known(found.prior_ratio) < known(found.prior_high)
+    ends = sorted((known(found.own_ratio), known(found.prior_ratio)))
+    assert ends[0] - 0.01 < known(found.ratio) < ends[1] + 0.01
     question, hosts = asked[0]
     assert (question.arms, hosts) == ("thp", ["here"])
 
@@ -96,10 +99,9 @@ def test_another_size_and_another_direction_are_said_to_be_so(fleet: Path, placi
 @pytest.mark.parametrize("other", [SLOW, stratum("Fast 9", kernel="5.10")])
 def test_on_a_host_of_another_class_nothing_transfers(fleet: Path, placing: Placing, other: Any) -> None:
     placing(FleetHostMade("new", other, -0.11))
-    code, (found,) = called(fleet, "--json")
-    assert isinstance(found, dict)
-    assert (code, found["state"], found["stratum"], found["own_verdict"]) == (1, "prior", "", "better")
-    assert found["prior_ratio"] is None and "no host of its class was measured" in found["reason"]
+    code, found = decoded(fleet)
+    assert (code, found.state, found.stratum, found.own_verdict) == (1, "prior", "", "better")
+    assert found.prior_ratio is None and "no host of its class was measured" in found.reason
 
 
 def test_one_run_is_a_prior_too(tmp_path: Path, placing: Placing) -> None:

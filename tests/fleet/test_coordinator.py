@@ -116,7 +116,7 @@ def test_killed_after_an_order_was_obeyed_it_is_not_done_twice(tmp_path: Path) -
         host = fleet.host("a")
         answer = host.answer
 
-        host.answer = broken_off(answer, kind)  # type: ignore[method-assign]
+        host.answer = broken_off(answer, kind)  # type: ignore[method-assign, assignment]
         with pytest.raises(Killed):
             fleet.coordinator().conduct()
         host.answer = answer  # type: ignore[method-assign]
@@ -286,16 +286,101 @@ def test_one_coordinator_at_a_time(tmp_path: Path) -> None:
     other.close()
 
 
-def test_no_room_here_ends_the_coordinator_and_nothing_is_forgotten(
+def test_no_room_for_one_run_ends_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(tmp_path, ["a", "b"], table='patience = "1s"\nwait = "1s"')
+    with monkeypatch.context() as full:
+        full.setattr("hugewise.fleet.shipping._ROOM", 1 << 62)
+        assert brought(fleet, fleet.coordinator().conduct()) == []
+    assert len(fleet.left()) == 2  # what is there stays there
+    assert any("there is no room for it" in line for line in fleet.said)
+    assert brought(fleet, fleet.coordinator().conduct()) == ["a", "b"]
+
+
+def test_a_full_disk_here_ends_the_coordinator_and_nothing_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = Fleet(tmp_path, ["a"])
-    with monkeypatch.context() as full:
-        full.setattr("hugewise.fleet.shipping._ROOM", 1 << 62)
-        with pytest.raises(StorageError, match="there is no room"):
+
+    def full(folder: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("hugewise.fleet.shipping._on_disk", full)
+        with pytest.raises(StorageError, match="No space left on device"):
             fleet.coordinator().conduct()
     assert fleet.left() == ["1"]
     assert brought(fleet, fleet.coordinator().conduct()) == ["a"]
+
+
+def entry(name: str, data: bytes = b"") -> orders.FileEntry:
+    return orders.FileEntry(name, len(data), hashlib.sha256(data).hexdigest())
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        (entry("a"), entry("a-b"), entry("a/b")),
+        (entry("a"), entry("a")),
+        (orders.FileEntry("a", 1 << 42, "0" * 64),),
+        (orders.FileEntry("a", (1 << 62) - 1, "0" * 64),),
+    ],
+    ids=["a file as a folder", "twice", "large", "larger"],
+)
+def test_what_one_host_says_ends_no_other(tmp_path: Path, files: tuple[orders.FileEntry, ...]) -> None:
+    fleet = Fleet(tmp_path, ["a", "b"], table='patience = "1s"\nwait = "1s"')
+    host = fleet.host("a")
+    answer = host.answer
+
+    def lies(order: HostOrder) -> orders.HostAnswer:
+        found = answer(order)
+        return (
+            orders.ManifestFound(assignment=found.assignment, run=found.run, files=files)
+            if isinstance(found, orders.ManifestFound)
+            else found
+        )
+
+    host.answer = lies  # type: ignore[method-assign]
+    assert brought(fleet, fleet.coordinator().conduct()) == ["b"]
+
+
+def test_another_manifest_finds_nothing_of_the_one_before(tmp_path: Path) -> None:
+    """`a/b`, refused for its hash; then `a` as a file."""
+    fleet = Fleet(tmp_path, ["a", "b"], table='patience = "1s"\nwait = "1s"')
+    host, asked = fleet.host("a"), 0
+    answer = host.answer
+
+    def lies(order: HostOrder) -> orders.HostAnswer:
+        nonlocal asked
+        found = answer(order)
+        if isinstance(found, orders.ManifestFound):
+            asked += 1
+            files = (entry("c", b"x"), orders.FileEntry("a/b", 1, "0" * 64)) if asked == 1 else (entry("a", b"x"),)
+            return orders.ManifestFound(assignment=found.assignment, run=found.run, files=files)
+        return orders.Bytes(data=b"x" * order.size) if isinstance(order, ReadOrder) else found
+
+    host.answer = lies  # type: ignore[method-assign]
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["b"]
+    run = next((fleet.folder.path / "hosts/a").iterdir(), None)
+    assert run is None or {path.name for path in run.iterdir()} <= {"a"}
+
+
+def test_a_fleet_is_what_its_log_says_wherever_it_lies(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "b"])
+
+    def kill(step: str) -> None:
+        if step == "call look":
+            raise Killed(step)
+
+    with pytest.raises(Killed):
+        fleet.coordinator(kill).conduct()
+    (tmp_path / "latest").symlink_to(fleet.folder.path)
+    identity = fleet.folder.fleet
+    fleet.folder = FleetFolder(tmp_path / "latest")
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["a", "b"]
+    assert [host.starts for host in fleet.hosts] == [1, 1]
+    assert {path.name for host in fleet.hosts for path in host.spool.iterdir()} == {identity}
 
 
 def test_closed_is_the_last_word_until_something_comes(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hugewise.files import write_whole
 from hugewise.fleet import keeper, orders, spool
 from hugewise.fleet.kept import FINAL, KeptState, Spooled
 from hugewise.fleet.orders import (
@@ -139,7 +140,6 @@ def test_it_is_not_resumed_for_ever(tmp_path: Path) -> None:
     here.begin(restarts=2)
     seen = here.over()
     assert (seen.state, seen.restarts) == ("failed", 2)
-    assert seen.reason == "exit status 1: hugewise: no space left on device"[:0] + (seen.reason or "")
     assert "exit status 1" in (seen.reason or "") and "no space left on device" in (seen.reason or "")
     assert here.calls() == ["run", "resume", "resume"]
     assert isinstance(here.ask(ManifestOrder(assignment=ONE)), ManifestFound)  # what it has measured is kept
@@ -239,12 +239,11 @@ def test_another_process_of_that_pid_is_never_stopped(tmp_path: Path, worker: in
 def test_a_full_disk_does_not_hide_that_it_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spooled = Spooled(tmp_path)
     spooled.set_aside()
-    real, full = spool.write_whole, True
 
     def write(path: Path, data: bytes, mode: int = 0o644) -> None:
-        if full and (tmp_path / "reserve").exists():
+        if (tmp_path / "reserve").exists():
             raise OSError(28, "No space left on device")
-        real(path, data, mode)
+        write_whole(path, data, mode)
 
     monkeypatch.setattr("hugewise.fleet.kept.write_whole", write)
     assert spooled.keep(KeptState(state="failed", reason="no room"))

@@ -15,8 +15,8 @@ import pytest
 
 from hugewise.errors import HugewiseError
 from hugewise.guests import initramfs, kernels, program
-from hugewise.guests.agent import Agent
 from hugewise.guests.boot import Booted, Hosting, boot
+from hugewise.machine.agent import Agent
 from hugewise.model.guest import Architecture, Guest, Kernel
 from hugewise.model.workload import Missing
 from hugewise.study.guest import KernelUse
@@ -46,7 +46,7 @@ class Bootable:
     def spoken(self, hosting: Hosting, **other: Any) -> Iterator[tuple[Booted, Agent]]:
         """Boot such a guest, and hear its agent say hello."""
         with self.boot(hosting, **other) as booted:
-            agent = Agent(booted.agent, "a test's", booted.error)
+            agent = Agent(booted.agent, "guest a test's", booted.error)
             agent.hello()
             yield booted, agent
             agent.close()

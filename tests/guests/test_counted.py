@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from hugewise.errors import MachineError, ProbeError
-from hugewise.guests.agent import Agent
 from hugewise.guests.counted import CountingKnobs, CountingMachine
 from hugewise.guests.survey import Survey
 from hugewise.machine import serving
+from hugewise.machine.agent import Agent
 from hugewise.model.pages import THP
 from tests.build.agents import HELLO, FakeGuest, fake_guest
-from tests.guests.live_agent import job
+from tests.build.live_agent import job
 
 ENABLED = f"{THP}/enabled"
 DROP = "/proc/sys/vm/drop_caches"
@@ -78,7 +78,7 @@ def booting() -> Iterator[Booting]:
 
 
 def machine(boot: Callable[[bytes], Agent]) -> CountingMachine:
-    return CountingMachine(SURVEY, "counts", boot, settle=60.0, patience=20.0)
+    return CountingMachine(SURVEY, "guest counts", boot, settle=60.0, patience=20.0)
 
 
 def test_orders_are_the_writes_the_knobs_the_pause_and_the_program_in_this_order(

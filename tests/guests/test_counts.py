@@ -17,19 +17,19 @@ from hugewise.guests.accelerator import Choice
 from hugewise.guests.boarding import GuestBoarding
 from hugewise.guests.boot import Hosting
 from hugewise.guests.knobs import GuestSettings
-from hugewise.guests.machine import GuestMachine
 from hugewise.guests.provided import Provided
 from hugewise.guests.survey import Survey
 from hugewise.machine import noise, probe, serving
 from hugewise.machine.machine import Contained
+from hugewise.machine.remote import RemoteMachine
 from hugewise.model.guest import Backing, Image
 from hugewise.model.pages import THP, PageSizes
 from hugewise.policies import discover
 from hugewise.study.load import parse
 from tests.build import known
 from tests.build.guests import MIB
+from tests.build.live_agent import job
 from tests.guests.conftest import Bootable
-from tests.guests.live_agent import job
 from tests.guests.test_boarding import arm, cell, trial
 
 TOUCHED = 256 * MIB
@@ -57,17 +57,17 @@ class Count(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def booted(found: Bootable, hosting: Hosting, seed: int) -> Iterator[GuestMachine]:
+def booted(found: Bootable, hosting: Hosting, seed: int) -> Iterator[RemoteMachine]:
     """A guest with room for what is touched; its programs always lie at the same addresses."""
     backing = Backing(pages="base", preallocate=False)
     room: dict[str, Any] = {"memory": 512 * MIB, "backing": backing, "append": ("norandmaps",)}
     with found.spoken(hosting, seed=seed, **room) as (running, agent):
-        yield GuestMachine(agent, emulated=True)
+        yield RemoteMachine(agent, emulated=True)
         proof = running.prove()
         assert proof.accepted, proof.why
 
 
-def touch(guest: GuestMachine, size: int, page: int, folder: Path) -> Count:
+def touch(guest: RemoteMachine, size: int, page: int, folder: Path) -> Count:
     """Touch `size` bytes once, by the micro-workload of page faults."""
     told = job(folder, "fault", "--bytes", str(size), "--rounds", "1", micro=True, scan="exit")
     argv = (*told.spec.argv, "--counters", "page-faults")
@@ -90,7 +90,7 @@ def touch(guest: GuestMachine, size: int, page: int, folder: Path) -> Count:
     return Count(int(counted), usage.minor_faults, served, seen.bytes)
 
 
-def count(guest: GuestMachine, pages: Mapping[str, int], folder: Path) -> dict[str, tuple[Count, Count]]:
+def count(guest: RemoteMachine, pages: Mapping[str, int], folder: Path) -> dict[str, tuple[Count, Count]]:
     """Under each policy: for one base page and for all of TOUCHED.
 
     The constant of a boot is what the first takes less its one fault. Nothing at all cannot be touched: mmap(2) makes

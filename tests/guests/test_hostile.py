@@ -21,19 +21,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hugewise.errors import HugewiseError, MachineError
-from hugewise.guests import agent as agents
-from hugewise.guests import messages, survey
-from hugewise.guests.agent import Agent
-from hugewise.guests.folders import GuestFolders
+from hugewise.guests import survey
 from hugewise.guests.knobs import GuestSettings
 from hugewise.guests.leaf import Groups, GuestLeaf
-from hugewise.guests.machine import GuestMachine, guest_spec
 from hugewise.guests.orders import Orders
-from hugewise.machine import maps, noise, probe
+from hugewise.machine import agent as agents
+from hugewise.machine import channel, maps, messages, noise, probe
+from hugewise.machine.agent import Agent
 from hugewise.machine.foreign import heard
+from hugewise.machine.remote import RemoteMachine, remote_spec
+from hugewise.machine.remote_folders import RemoteFolders
 from hugewise.model.pages import THP, PageSizes
 from tests.build.agents import fake_guest, greeted
-from tests.guests.live_agent import SPEC, job
+from tests.build.live_agent import SPEC, job
 
 LONG = os.environ.get("HUGEWISE_FUZZ", "0")
 INPUTS = {"0": 100, "long": 10_000}.get(LONG) or int(LONG)
@@ -139,11 +139,11 @@ def _encoded(value: object) -> bytes:
     return str(value).encode() if type(value) in (int, float) else msgspec.json.encode(value)
 
 
-def _leaf(machine: GuestMachine) -> GuestLeaf:
+def _leaf(machine: RemoteMachine) -> GuestLeaf:
     return GuestLeaf((Path("/cg"),), Path("/cg"), machine.agent, False, machine.agent.ended, machine.agent.remove)
 
 
-def _started(machine: GuestMachine, folder: Path) -> None:
+def _started(machine: RemoteMachine, folder: Path) -> None:
     launched = machine.start(job(folder, "/bin/true"))
     try:
         launched.wait(2 * PATIENCE)
@@ -154,21 +154,21 @@ def _started(machine: GuestMachine, folder: Path) -> None:
         launched.close()
 
 
-def _ordered(machine: GuestMachine, folder: Path) -> None:
+def _ordered(machine: RemoteMachine, folder: Path) -> None:
     orders = Orders()
     orders.turn({f"{THP}/enabled": "never"})
     orders.spawn(job(folder, "/bin/true"))
     assert orders.render()
 
 
-def _looked(machine: GuestMachine, what: Callable[[Agent], object]) -> None:
+def _looked(machine: RemoteMachine, what: Callable[[Agent], object]) -> None:
     """As `attempt.runner` and `guests.boarding` look at a guest."""
-    with heard("fake", "what it said"):
+    with heard("guest fake", "what it said"):
         what(machine.agent)
 
 
 # Of the machine: HugewiseError alone. Of its files (`host.Host`): OSError with the guest's errno too.
-MACHINE: dict[str, Callable[[GuestMachine, Path], object]] = {
+MACHINE: dict[str, Callable[[RemoteMachine, Path], object]] = {
     "cpus": lambda machine, _: machine.cpus(),
     "ports": lambda machine, _: machine.ports(2),
     "start": _started,
@@ -176,7 +176,7 @@ MACHINE: dict[str, Callable[[GuestMachine, Path], object]] = {
     "signal": lambda machine, _: machine.signal(7, 15),
     "make": lambda machine, _: machine.make("/x", 0o700),
     "folder": lambda machine, _: machine.folder("/x", 1, 1),
-    "folders": lambda machine, _: GuestFolders(machine, Path("/x"), 1, 1).clear(),
+    "folders": lambda machine, _: RemoteFolders(machine, Path("/x"), 1, 1).clear(),
     "put": lambda machine, _: machine.put("/x", "y", b"abc", None, None),
     "remove": lambda machine, _: machine.remove("/x"),
     "ask": lambda machine, _: machine.ask("scan", "--pid", "7"),
@@ -199,7 +199,7 @@ HOST: dict[str, Callable[[Agent], object]] = {
     "writable": lambda host: host.writable("/x"),
     "status": lambda host: host.status("/x"),
     "get": lambda host: [len(piece) for piece in host.get("/x")],
-    "files": lambda host: list(GuestMachine(host, emulated=False).files("/x", re.compile(".*", re.DOTALL))),
+    "files": lambda host: list(RemoteMachine(host, emulated=False).files("/x", re.compile(".*", re.DOTALL))),
     "mount": lambda host: host.mount("a", "/x", "tmpfs"),
     "network": lambda host: host.network("eth0", "10.0.2.15", 24),
     "poweroff": lambda host: host.poweroff(PATIENCE),
@@ -233,7 +233,7 @@ def test_whatever_a_guest_answers_its_machine_gives_a_value_or_an_error(
     seed: int, name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "hostile"
-    _held(seed, lambda agent: MACHINE[name](GuestMachine(agent, emulated=False), folder), HugewiseError)
+    _held(seed, lambda agent: MACHINE[name](RemoteMachine(agent, emulated=False), folder), HugewiseError)
 
 
 @FUZZED
@@ -280,7 +280,7 @@ def test_files_without_end_are_not_taken() -> None:
     with greeted(lambda request: said[request["do"]]) as (agent, guest):
         taken = 0
         with pytest.raises(MachineError, match="the files in /x have more than"):
-            for content in GuestMachine(agent, emulated=False).files("/x", re.compile(r"\d+")):
+            for content in RemoteMachine(agent, emulated=False).files("/x", re.compile(r"\d+")):
                 taken += len(content)
         assert taken <= agents.MOST_OF_A_FILE
         assert len(guest.heard) < 1000
@@ -318,7 +318,7 @@ def test_events_without_end_end_the_machine_and_fill_no_disk(tmp_path: Path) -> 
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with greeted(flood) as (agent, guest):
-        launched = GuestMachine(agent, emulated=False).start(job(tmp_path / "job", "/bin/true"))
+        launched = RemoteMachine(agent, emulated=False).start(job(tmp_path / "job", "/bin/true"))
         with pytest.raises(MachineError, match=f"more than {probe.MOST_EVENTS} bytes of events of one process"):
             launched.wait(60)
         launched.close()
@@ -334,14 +334,14 @@ def test_a_launcher_that_says_nonsense_ends_the_machine_and_not_the_run(tmp_path
             [says], itertools.repeat(b'{"id":ID,"error":{"errno":2,"message":"none"}}\n')
         )
         with greeted(partial(_next, answers)) as (agent, _):
-            launched = GuestMachine(agent, emulated=False).start(job(tmp_path / "job", "/bin/true"))
+            launched = RemoteMachine(agent, emulated=False).start(job(tmp_path / "job", "/bin/true"))
             with pytest.raises(MachineError, match="guest fake: its launcher said something unknown"):
                 launched.wait(10)
             launched.close()
 
 
 def test_a_guest_that_is_slow_each_time_is_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "_WAITED_S", 0.2)
+    monkeypatch.setattr(channel, "_WAITED_S", 0.2)
 
     def slowly(_: dict[str, Any]) -> bytes:
         time.sleep(0.03)
@@ -362,7 +362,7 @@ def test_numbers_that_no_kernel_counts_are_refused_where_they_are_read() -> None
         return b'{"id":ID,"ok":{"text":%s}}\n' % msgspec.json.encode(texts[request["path"].rpartition("/")[2]])
 
     with greeted(read) as (agent, _):
-        leaf = _leaf(GuestMachine(agent, emulated=False))
+        leaf = _leaf(RemoteMachine(agent, emulated=False))
         for look in (leaf.faults, leaf.processes, leaf.peak_bytes):
             with pytest.raises(MachineError, match=r"guest fake: .*not a whole number"):
                 look()
@@ -370,4 +370,4 @@ def test_numbers_that_no_kernel_counts_are_refused_where_they_are_read() -> None
 
 def test_the_specification_of_a_guest_watches_no_room_of_the_host() -> None:
     told = msgspec.structs.replace(SPEC, limits=probe.Limits(rooms=("/var/tmp",)))
-    assert guest_spec(told, 1, "/run/out").limits == probe.Limits(rooms=())
+    assert remote_spec(told, 1, "/run/out").limits == probe.Limits(rooms=())

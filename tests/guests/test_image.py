@@ -16,10 +16,10 @@ import pytest
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import debian, image, unpacking
 from hugewise.guests.boot import Hosting
-from hugewise.guests.machine import GuestMachine
+from hugewise.machine.remote import RemoteMachine
 from hugewise.machine.serving import run
+from tests.build.live_agent import job
 from tests.guests.conftest import Bootable
-from tests.guests.live_agent import job
 from tests.guests.test_initramfs import a_program
 from tests.guests.test_unpacking import a_deb as a_deb_of
 from tests.guests.test_unpacking import member
@@ -173,7 +173,7 @@ def test_programs_of_an_image_run_in_a_guest(tmp_path: Path, arm64: Bootable, ho
         raise
     script = "echo a b | awk '{print $2}'; id -un; hugewise-probe --version; echo x | xz | xz -d; touch /var/tmp/kept"
     with arm64.spoken(hosting, image=made) as (_, agent):
-        run([(GuestMachine(agent, emulated=True), job(tmp_path / "job", "/bin/sh", "-ec", script))])
+        run([(RemoteMachine(agent, emulated=True), job(tmp_path / "job", "/bin/sh", "-ec", script))])
         agent.poweroff()
     said = (tmp_path / "job/stdout").read_text()
     assert re.fullmatch(r"b\nroot\nhugewise-probe \S+\nx\n", said), (said, (tmp_path / "job/stderr").read_text())

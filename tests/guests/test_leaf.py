@@ -13,7 +13,7 @@ from hugewise.guests.leaf import Groups, GuestLeaf
 from hugewise.host import cgroup
 from hugewise.host.local_host import LocalHost
 from hugewise.model.scene import RoleUse
-from tests.guests.live_agent import job, live
+from tests.build.live_agent import job, live
 from tests.requirements import need, need_root
 
 

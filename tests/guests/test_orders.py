@@ -12,12 +12,11 @@ import msgspec
 import pytest
 
 from hugewise.errors import MachineError, ProbeError, SettingError
-from hugewise.guests import messages
-from hugewise.guests.agent import CHUNK, Agent
 from hugewise.guests.orders import Orders
-from hugewise.machine import probe, serving
+from hugewise.machine import probe, requests, serving
+from hugewise.machine.agent import CHUNK, Agent
 from tests.build.agents import HELLO, fake_guest
-from tests.guests.live_agent import job, started
+from tests.build.live_agent import job, started
 
 SH = "/bin/sh"
 
@@ -33,7 +32,7 @@ def ordered(folder: Path, orders: Orders) -> Iterator[tuple[Agent, subprocess.Po
     file = folder / "orders.jsonl"
     file.write_bytes(orders.render())
     with started(folder, "--orders", str(file)) as (channel, process):
-        agent = Agent(channel, "counting")
+        agent = Agent(channel, "guest counting")
         try:
             yield agent, process
         finally:
@@ -154,7 +153,7 @@ def test_answers_of_another_form_end_the_machine() -> None:
 
 def test_orders_that_cannot_be_said(tmp_path: Path) -> None:
     orders = Orders()
-    orders.write("/x", "x" * messages.LONGEST)
+    orders.write("/x", "x" * requests.LONGEST)
     with pytest.raises(OSError, match="more than the 1048576 bytes"):
         orders.render()
     told = job(tmp_path / "job", "/bin/true")

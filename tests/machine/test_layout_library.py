@@ -101,6 +101,22 @@ def test_thp_has_the_whole_heap(heap: str, threads: str, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("huge")
+@pytest.mark.parametrize("words", ["thp", "thp,heap=300m", "thp,heap=100m"])
+def test_a_program_that_has_malloc_give_memory_back_keeps_its_layout(words: str, tmp_path: Path) -> None:
+    """malloc_trim(3) gives the end of the heap back, which would grow again without advice."""
+    report = tmp_path / "report"
+    with ready([compiled("trim", tmp_path), "200"], environment(words, report)) as pid:
+        begin, end = region(report)
+        laid = min(end - begin, 200 * MIB)
+        inside = [each for each in programs.mappings(pid) if each[0] < end and begin < each[1]]
+        resident = sum(each[2] for each in inside if each[0] >= begin)
+        huge = sum(each[3] for each in inside)
+    assert max(each[1] for each in inside) >= end, "the heap reaches to the end of the region"
+    assert resident >= laid
+    assert huge >= 0.95 * laid, f"{huge / laid:.1%}"
+
+
+@pytest.mark.usefixtures("huge")
 def test_a_mosaic_has_its_ranges(heap: str, tmp_path: Path) -> None:
     report = tmp_path / "report"
     with ready([heap, "220"], environment("mosaic:0-25%=thp+50-75%=thp,heap=200m", report)) as pid:

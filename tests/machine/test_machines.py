@@ -16,12 +16,12 @@ import pytest
 
 from hugewise.attempt import outcome
 from hugewise.errors import StorageError
-from hugewise.guests.agent import CHUNK
 from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import probe, serving
+from hugewise.machine.agent import CHUNK
 from hugewise.machine.machine import Machine
 from hugewise.reading import UnreadableError
-from tests.guests.live_agent import job, live
+from tests.build.live_agent import job, live
 from tests.requirements import need_root
 
 SH = "/bin/sh"

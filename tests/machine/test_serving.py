@@ -18,7 +18,7 @@ from hugewise.machine import probe, serving
 from hugewise.machine.machine import Running
 from hugewise.machine.serving import Meeting, Serving
 from tests.build import known
-from tests.guests.live_agent import job
+from tests.build.live_agent import job
 
 
 class Launcher:

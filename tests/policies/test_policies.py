@@ -43,6 +43,7 @@ def test_policies_follow_the_sizes_that_the_machine_has() -> None:
     assert set(machine()[2]) == {
         *("as-is", "base", "thp", "thp-advised", "thp-shmem", "madvise"),
         *("mthp-16k", "mthp-64k", "mthp-16k-shmem", "mthp-64k-shmem", "hugetlb-2m", "hugetlb-1g"),
+        *("reserved-2m", "reserved-1g"),
         *("layout-base", "layout-thp", "layout-hugetlb-2m", "layout-hugetlb-1g"),
     }
     other = machine(mthp=(32, 512), capacity={64 << 10: 9, 16 << 30: 1})[2]
@@ -57,7 +58,9 @@ def test_each_system_treatment_sets_every_size_of_anonymous_and_shared_memory() 
         assert policy.missing(host, sizes, SYSTEM) is None
         treatment = policy.treatment(host, sizes, SYSTEM)
         assert (treatment.policy, treatment.mechanism, treatment.thp_disable) == (name, SYSTEM, "none")
-        if name != "as-is":
+        if name == "as-is" or name.startswith("reserved-"):
+            assert treatment.knobs == {}, "the machine as it is"
+        else:
             assert set(treatment.knobs) == {path for path in host.choices if path.endswith("enabled")}
         if not name.endswith("-shmem"):
             assert all(v == "never" for k, v in treatment.knobs.items() if "shmem" in k)
@@ -98,6 +101,18 @@ def test_what_policies_ask_for_and_how_they_are_deployed() -> None:
         "\n".join(described(each, host, sizes, by) for by, host in hosts.items() for each in policies.values()),
         golden.GOLDEN / "policies.txt",
     )
+
+
+def test_a_pool_that_a_server_takes_itself_changes_nothing_else() -> None:
+    host, sizes, policies = machine()
+    for mechanism in (SYSTEM, PROCESS):
+        treatment = policies["reserved-2m"].treatment(host, sizes, mechanism)
+        assert (treatment.thp_disable, treatment.map_hugetlb, dict(treatment.environment)) == ("none", None, {})
+        assert str(treatment.target) == "2m hugetlb pages"
+    kinds = [file.kind for file in policies["reserved-2m"].deployment(sizes, treatment, 5 << 20).files]
+    assert "sysctl" in kinds, "2m is what vm.nr_hugepages counts"
+    kinds = [file.kind for file in policies["reserved-1g"].deployment(sizes, treatment, 5 << 20).files]
+    assert "sysctl" not in kinds and "tmpfiles" in kinds
 
 
 def test_what_a_policy_turns_is_put_back() -> None:

@@ -15,7 +15,7 @@ from hugewise.report.cell_answers import ranked
 from hugewise.report.document import Heading, Line, Points, Verdicts
 from hugewise.report.sections.effects import effects_table, reach_table, sensitivity_table, spread_table
 from hugewise.report.sections.run import run_table
-from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, earlier, findings, legend, sentence
+from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, TIER_LEGEND, earlier, findings, legend, sentence
 from hugewise.report.study import report, summary
 from tests.build import known
 from tests.build.results import HOSTILE, LATENCY, example, plain
@@ -51,13 +51,14 @@ def test_an_early_verdict_has_its_corrected_ratio_beside_it() -> None:
 def test_a_difference_in_spread_is_a_finding_of_its_own() -> None:
     (finding,) = findings(replace(FOUND["thp"], spread=WIDER))
     assert finding == (
-        "Spread: the values of thp spread 9.8 times as widely as the baseline's (exact test, pair 40).",
+        "Spread: the values of thp spread 9.8 times as widely as the baseline's (too consistently for chance from pair"
+        " 40 on).",
         False,
     )
     (finding,) = findings(replace(FOUND["thp"], verdict="undecided", spread=WIDER))
     assert finding == (
         "thp differs from base in spread, not shown in place: for a latency budget this is the answer. "
-        "Its values spread 9.8 times as widely as the baseline's (exact test, pair 40).",
+        "Its values spread 9.8 times as widely as the baseline's (too consistently for chance from pair 40 on).",
         True,
     )
     (finding,) = findings(replace(FOUND["thp"], verdict="equivalent", spread=WIDER))
@@ -72,7 +73,7 @@ def test_a_difference_in_spread_is_a_finding_of_its_own() -> None:
         (replace(WIDER, ratio=None), "spread more widely than the baseline's"),
         (replace(WIDER, shown="narrower", ratio=1.2), "spread less widely than the baseline's"),
         (replace(WIDER, shown="narrower", ratio=0.0), "spread less widely than the baseline's"),
-        (replace(WIDER, pairs=None), "(exact test)."),
+        (replace(WIDER, pairs=None), "(too consistently for chance)."),
     ],
 )
 def test_the_words_of_a_spread(spread: Spread, words: str) -> None:
@@ -152,6 +153,19 @@ def test_the_legend_stands_once() -> None:
     assert blocks(report(results), Points).count(Points(EXACT_LEGEND)) == 1
     (section,) = (one for one in summary(results).sections if one.title == LEGEND_TITLE)
     assert tuple(line.text for line in section.blocks if isinstance(line, Line)) == EXACT_LEGEND
+
+
+def test_tiers_are_in_the_legend_of_reports_that_have_some() -> None:
+    here = Tier(name="this campaign", supported=True, ratio=0.75, low=0.74, high=0.76, reason="exact")
+    average = Tier(name="campaign average", supported=False, ratio=None, low=None, high=None, reason="too few")
+    one = replace(FOUND["thp"], method="sequential")
+    assert legend(run(replace(one, tiers=(here, average)))) == EXACT_LEGEND
+    reached = run(replace(one, tiers=(here, replace(average, supported=True, ratio=0.75, low=0.7, high=0.8))))
+    assert legend(reached) == EXACT_LEGEND + TIER_LEGEND
+    assert legend(reached, tiers=False) == EXACT_LEGEND
+    assert blocks(report(reached), Points).count(Points(EXACT_LEGEND + TIER_LEGEND)) == 1
+    (section,) = (one for one in summary(reached).sections if one.title == LEGEND_TITLE)
+    assert tuple(line.text for line in section.blocks if isinstance(line, Line)) == EXACT_LEGEND, "it has no such table"
 
 
 def test_the_legend_is_of_the_methods_that_were_used() -> None:

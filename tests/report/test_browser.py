@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from hugewise.model.results import Results
-from hugewise.report import fonts
+from hugewise.report import fleet, fonts
 from hugewise.report.figures.theme import SIZE
 from hugewise.report.write import write
 from tests.browser import Browser, browser
 from tests.build.few_blocks import demo, two_blocks
+from tests.report.test_fleet import of_many_hosts
 
 SHOWN = Path(__file__).with_name("shown.js").read_text(encoding="utf-8")
 README = Path(__file__).parents[2] / "docs" / "figures" / "demo.svg"
@@ -31,10 +32,20 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield one
 
 
-@pytest.fixture(scope="module", params=[two_blocks, demo], ids=["18 cells of 2 blocks", "demo"])
+def of_run(made: Callable[[], Results]) -> Callable[[Path], dict[str, Path]]:
+    return lambda folder: write(made(), folder)
+
+
+REPORTS: dict[str, Callable[[Path], dict[str, Path]]] = {
+    "18 cells of 2 blocks": of_run(two_blocks),
+    "demo": of_run(demo),
+    "a fleet": lambda folder: fleet.write(of_many_hosts(), folder),
+}
+
+
+@pytest.fixture(scope="module", params=REPORTS)
 def paths(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    made: Callable[[], Results] = request.param
-    return write(made(), tmp_path_factory.mktemp("run"))
+    return REPORTS[request.param](tmp_path_factory.mktemp("run"))
 
 
 def look(shown: Browser, path: Path, width: int = WIDE) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from hugewise.model.answer import CellAnswer
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results, Verdict
 from hugewise.report import document as doc
-from hugewise.report.cell_answers import answers, joined, not_compared, price, ranked, selection
+from hugewise.report.cell_answers import answers, joined, not_compared, price, ranked, selection, together
 from hugewise.report.json import encode
 from hugewise.report.sections.answer import answer as section
 from hugewise.report.sections.answer import in_short
@@ -121,6 +122,24 @@ def test_an_interval_without_an_end_overlaps_with_what_lies_beyond() -> None:
     assert only(replace(results, cells=(replace(cell, comparisons=open_end),))).overlapping == ("mthp-64k",)
 
 
+def test_how_sure_all_answers_are_together_is_said() -> None:
+    sequential = judged(("better", 0.9), ("better", 0.6))
+    (cell,) = sequential.cells
+    said = "1 answer rests on 2 comparisons: the chance that any of their verdicts is wrong is at most 5%."
+    assert together(sequential) == said
+    several = replace(sequential, confidence=0.99, cells=(cell, cell, cell))
+    assert together(several).startswith(
+        "3 answers rest on 6 comparisons: the chance that any of their verdicts is wrong is"
+    )
+    assert together(several).endswith(" at most 1%.")
+    assert together(judged(("better", 0.9))) == "", "its own confidence says it"
+    silent = replace(cell, comparisons=tuple(replace(one, verdict="none") for one in cell.comparisons))
+    assert together(replace(several, cells=(cell, silent))).startswith("1 answer rests on 4 comparisons: ")
+    assert together(replace(several, cells=(silent,))) == ""
+    beside = tuple(replace(one, method="unjudged") for one in cell.comparisons)
+    assert together(replace(several, cells=(replace(cell, comparisons=beside), cell))).startswith("1 answer rests on 2")
+
+
 def test_what_choosing_among_arms_does_is_said_by_the_method_that_corrects_for_it() -> None:
     sequential = judged(("better", 0.9), ("better", 0.6))
     assert "2 comparisons share the error rate of 5%, so that all their verdicts and intervals hold" in selection(
@@ -146,7 +165,7 @@ def test_equal_answers_are_said_once_for_all_cells_that_they_hold_for() -> None:
     shown = list(in_short(found))
     assert [one.text for one in shown] == ["Set `thp` (2 cells)", "Leave it at `base` (1 cell)"]
     assert shown[0].lines[1].startswith("again: latency_ns −40.0%")
-    for told in (terminal(results), text(results).replace("\\", ""), page(results)):
+    for told in (terminal(results), text(results).replace("\\", ""), re.sub("</?code>", "`", page(results))):
         assert told.count("Set `thp` (2 cells)") == 1
 
 

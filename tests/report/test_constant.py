@@ -94,7 +94,8 @@ def test_sequential_decides_by_its_own_test_only() -> None:
     assert 3 < late.n <= 20  # it stopped at its crossing
     assert effect_of(late) == f"−93.75%, the same in all {late.n} blocks"
     assert known(late.low) <= 1 / 16
-    assert "the exact test crossed at pair" in sentence(late, LOWER, 0.005).replace("The exact", "the exact")
+    assert late.reason == f"the exact test crossed at pair {late.n}: in this campaign"
+    assert f"From pair {late.n} on the difference is too consistent for chance." in sentence(late, LOWER, 0.005)
 
 
 def test_sequential_on_no_difference_at_all() -> None:

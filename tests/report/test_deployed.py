@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from hugewise.deployment import host as host_files
-from hugewise.deployment.program import Destination, for_program
+from hugewise.deployment.program import BY_HAND, Destination, for_program
+from hugewise.deployment.unit_start import UnitStart
 from hugewise.errors import StorageError, UserError
 from hugewise.model.deployment import Deployment
 from hugewise.model.pages import PageTarget
@@ -101,6 +102,30 @@ def test_the_unit_that_is_named_has_the_drop_in(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=why):
             write_files(results, tmp_path / "other", other)
     assert not (tmp_path / "other").exists()
+
+
+def test_the_drop_in_has_the_words_of_the_unit_that_is_there(tmp_path: Path) -> None:
+    """A server that was measured with a port and a folder of each attempt has no words that a unit could have."""
+    unknown = Deployment(files=for_program(OFF, Destination(policy="p")), note="n")
+    results = deploying(plain(), unknown)
+    there = UnitStart(name="demo.service", starts=(("/lib/demo.service:4", "-/usr/bin/demo --port $PORT"),))
+    told = write_files(results, tmp_path / "there", "demo", start=there)
+    assert told[-1] == "demo.service: the drop-in has its own ExecStart= (/lib/demo.service:4)"
+    made = (tmp_path / "there/etc/systemd/system/demo.service.d/50-page-sizes.conf").read_text()
+    assert made.endswith(
+        '\nExecStart=\nExecStart=-/usr/local/bin/hugewise-exec "--pages" "off" -- /usr/bin/demo --port $PORT\n'
+    )
+    assert BY_HAND not in (tmp_path / "there/README.md").read_text()
+    told = write_files(results, tmp_path / "absent", "demo")
+    assert told[-1].startswith("demo.service: this host has no such service: its ExecStart= in the drop-in is to be")
+    assert BY_HAND in (tmp_path / "absent/README.md").read_text()
+    told = write_files(
+        results, tmp_path / "shell", "demo", start=replace(there, starts=(("/lib/demo.service:4", "|x"),))
+    )
+    assert "could not be taken over" in told[-1]
+    environment = Destination(policy="p", environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"})
+    tuned = Deployment(files=for_program(replace(OFF, thp_disable="none"), environment), note="n")
+    assert not any("demo.service" in line for line in write_files(deploying(plain(), tuned), tmp_path / "e", "demo"))
 
 
 def test_what_belongs_into_a_guest_lies_apart(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -21,6 +23,7 @@ from hugewise.model.metric import Metric
 from hugewise.report import confirmed, fleet
 from hugewise.report.document import Headline, figures
 from hugewise.report.figures.forest import MOST, forest
+from hugewise.report.fleet_json import encode, reference
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
 from tests.build import known
@@ -77,6 +80,32 @@ def results(**changes: object) -> FleetResults:
     return msgspec.structs.replace(made, **changes)
 
 
+def of_many_hosts() -> FleetResults:
+    """Two classes of 40 hosts each, with the names and the numbers that a fleet has."""
+    names = [f"rack{number:02d}-node-{number % 7}.row-3" for number in range(80)]
+    classes = ("AMD EPYC 9654 96-Core Processor, 6.12.0-amd64", "Intel(R) Xeon(R) Platinum 8480+, 6.1.0-28-amd64")
+    hosts = tuple(
+        host(
+            name, 0.9 + 0.002 * (number % 40), stratum=classes[number // 40], low=0.7 + 0.002 * (number % 40), high=1.1
+        )
+        for number, name in enumerate(names)
+    )
+    strata = (
+        effect(classes[0], asked=40, hosts=40),
+        effect(classes[1], asked=40, hosts=40, verdict="undecided", high=1.01, next_high=1.2),
+    )
+    (one,) = results().comparisons
+    compared = msgspec.structs.replace(one, hosts=hosts, strata=strata, fleet=effect("", asked=80, hosts=80))
+    (known, *_), (kind, *_) = results().hosts, results().strata
+    return results(
+        comparisons=(compared, msgspec.structs.replace(compared, arm="hugetlb-2m", cell="redis value=4k clients=50")),
+        hosts=tuple(msgspec.structs.replace(known, host=name, stratum=classes[0]) for name in names),
+        strata=tuple(
+            msgspec.structs.replace(kind, name=name, facts={"cpu": name, "kernel": "6.12"}) for name in classes
+        ),
+    )
+
+
 def changed(one: FleetComparison, **changes: object) -> FleetResults:
     return results(comparisons=(msgspec.structs.replace(one, **changes),))
 
@@ -97,8 +126,12 @@ def test_the_first_sentence_says_whether_where_and_what_the_next_host_sees() -> 
         "next host of A will likely see −13.0% to −7.0%."
     )
     few = msgspec.structs.replace(one, strata=(effect(hosts=3, next_low=None, next_high=None),))
-    assert "nothing is said of the next host, which takes 5 hosts of a class (there are 3 at most)" in fleet.sentence(
-        few, 0.99
+    assert "nothing is said of the next host, which takes 5 hosts of a class (3 at most)" in fleet.sentence(few, 0.99)
+    alone = effect(asked=1, hosts=1, verdict="none", ratio=None, low=None, high=None, next_low=None, next_high=None)
+    assert fleet.sentence(msgspec.structs.replace(one, hosts=(host("h1"),), strata=(alone,)), 0.99) == (
+        "No verdict on thp against base on this fleet, of which no typical wall_s is known (hosts by themselves: 1 "
+        "better); its hosts are of one class (A); nothing is said of the next host, which takes 5 hosts of a class (1 "
+        "at most)."
     )
     both = msgspec.structs.replace(one, strata=(effect(), effect("B")), fleet=effect(""))
     assert "better on all 2 classes" in fleet.sentence(both, 0.99)
@@ -138,7 +171,7 @@ def test_hostile_names_are_text(place: str) -> None:
     page = html(document, {})
     assert "<script" not in page and "onerror=" not in page.replace("&", "")
     assert "\x1b" not in page and "\x1b" not in markdown(document)
-    assert fleet.encode(found).decode().replace("\n", "").isprintable()
+    assert encode(found).decode().replace("\n", "").isprintable()
 
 
 def test_the_forest_has_hosts_the_typical_effect_and_the_next_host() -> None:
@@ -159,10 +192,8 @@ def test_of_many_hosts_those_that_lie_furthest_are_drawn() -> None:
     assert "the 30 furthest" in rows[0]["stratum"] and rows[-1]["host"] == "h99"
 
 
-def test_a_figure_and_a_page_are_written_whole(tmp_path: object) -> None:
-    from pathlib import Path
-
-    folder = Path(str(tmp_path)) / "report"
+def test_a_figure_and_a_page_are_written_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "report"
     paths = fleet.write(results(), folder)
     assert {"html", "markdown", "json", "forest-1.svg", "forest-1.png"} == set(paths)
     assert "<svg" in paths["html"].read_text(encoding="utf-8")
@@ -183,3 +214,8 @@ def test_what_a_confirmation_says() -> None:
     assert confirmed.sentence(prior).startswith("A prior, no claim: thp against base on new")
     against = msgspec.structs.replace(made, state="contradicted", own_verdict="worse")
     assert confirmed.sentence(against).startswith("Contradicted: thp is worse than base on new")
+
+
+def test_the_reference_is_current() -> None:
+    page = Path(__file__).parents[2] / "docs/reference/fleet-json.md"
+    assert page.read_text(encoding="utf-8") == reference(), "make docs"

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from hugewise.report import document as doc
-from hugewise.report.html import html
+from hugewise.report.html import coded, html
 from hugewise.report.markdown import escape, markdown
 from hugewise.report.sentences import Finding
 from hugewise.report.study import summary
@@ -87,8 +87,8 @@ def test_every_block_is_golden_in_every_format(kind: str) -> None:
 
 
 def marks(page: Page) -> list[tuple[str, list[str]]]:
-    """Elements and the names of their attributes, but for the words of tables that stay in one piece."""
-    return [(tag, list(names)) for tag, names in page.tags if names != {"class": "whole"}]
+    """Elements and the names of their attributes, but for names that are code, and words that stay in one piece."""
+    return [(tag, list(names)) for tag, names in page.tags if names != {"class": "whole"} and tag != "code"]
 
 
 def test_hostile_text_stays_text_in_every_position() -> None:
@@ -106,6 +106,19 @@ def test_hostile_text_stays_text_in_every_position() -> None:
     assert "<script" not in code.replace("\\<script", "")
     assert all(line.endswith("|") for line in text.splitlines() if line.startswith("|"))
     assert printed(every(HOSTILE)).count("[bold]") > 40
+
+
+def test_a_name_in_a_sentence_is_code_on_a_page() -> None:
+    told = "Set `thp-2m`: <b>`a b`</b> `, at `/etc/x.conf`, ``"
+    said = "Set <code>thp-2m</code>: &lt;b&gt;`a b`&lt;/b&gt; `, at <code>/etc/x.conf</code>, ``"
+    assert coded(told) == said
+    verdict = doc.Verdict("better", "`thp`", findings=(Finding("`thp`", leads=False), Finding("`thp`", leads=True)))
+    several = (
+        *(doc.Line("`thp`"), doc.Headline("better", "`thp`", ("`thp`",)), doc.Note("`thp`"), doc.Points(("`thp`",))),
+        doc.Verdicts((verdict,)),
+    )
+    page = html(doc.Document("t", (doc.Line("`thp`"),), (doc.Section("s", several),)), {})
+    assert (page.count("<code>thp</code>"), page.count("`")) == (9, 0)
 
 
 def test_a_text_means_nothing_in_markdown() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import hugewise
 from hugewise.errors import HugewiseError
+from hugewise.model.results import Results
 from hugewise.model.trial import Attempt
 from tests.build import known
 from tests.build.services import SERVER, service
@@ -65,11 +66,48 @@ def test_the_server_is_treated_counted_and_proven_and_not_the_load(tmp_path: Pat
         assert one.metrics["operations"] == 50
         spent = known(one.metrics["server_cpu_s"])
         assert 0 < spent < 1.5 * known(one.wall_s)
+        assert known(one.metrics["wall_us"]) == pytest.approx(known(one.wall_s) * 1e6 / 50)
         assert known(one.metrics["server_cpu_us"]) == pytest.approx(spent * 1e6 / 50)
         assert known(one.peak_bytes) > 64 << 20
         assert known(one.metrics["peak_bytes"]) > 64 << 20
         assert known(one.metrics["footprint_bytes"]) > 64 << 20
         assert one.facts["load_cpu_s"] is not None
+
+
+def test_a_load_that_does_less_under_an_arm_has_no_verdict_on_its_time(tmp_path: Path) -> None:
+    """Under the tunable the server refuses all that it is asked, and its load is done at once."""
+    lazy = {"name": "lazy", "from": "as-is", "environment": {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}}
+
+    def compared(**more: Any) -> Results:
+        use = {"name": "service", "parameters": service("lazy", environment=["ROUNDS=20"], **more), "metric": "wall_s"}
+        study = study_of(workload=[use], policies=["as-is", lazy], budget={"blocks": 2}, method="fixed-n")
+        return hugewise.run(study, results=tmp_path)
+
+    (one,) = compared(values=[OPERATIONS]).cells[0].comparisons
+    assert known(one.ratio) < 0.9, "it seems to be faster"
+    assert one.verdict == "none"
+    assert "under lazy it did 100% less work than under as-is (operations, 2 pairs)" in one.reason
+    (unknown,) = compared().cells[0].comparisons
+    assert any("as much work under both is not known" in said for said in unknown.warnings)
+
+
+def test_a_server_takes_the_pool_by_itself_and_no_other_arm_has_its_pages(tmp_path: Path) -> None:
+    """A pool is there for all arms of a run: a server that takes what it finds has it in each."""
+    own = {"name": "own", "from": "reserved-2m", "mechanism": "process"}
+    taking = {**own, "parameters": {"own_pool": True, "pool_bytes": "8m"}}
+    setting = {"delivery": {"share": 0.0}}
+    found = run(tmp_path / "takes", service("takes"), "as-is", taking, **setting)
+    assert found["own"].delivery.delivered is True
+    assert found["own"].delivery.coverage["hugetlb:2097152"] == 8 << 20
+    assert found["own"].delivery.coverage.get("anon:2097152", 0) == 0
+    assert found["as-is"].delivery.delivered is False
+    assert "it took pages of the pool that this run has reserved for other arms" in known(
+        found["as-is"].delivery.reason
+    )
+    assert found["as-is"].begun == {"shared_bytes": 8 << 20}
+    other = run(tmp_path / "not", service(), "as-is", taking, **setting)
+    assert other["as-is"].delivery.delivered is True
+    assert known(other["own"].delivery.reason).startswith("the server has no page of the pool, of 8m")
 
 
 def test_all_processes_of_a_server_are_looked_at_and_what_it_leaves_is_told(tmp_path: Path) -> None:
@@ -79,6 +117,16 @@ def test_all_processes_of_a_server_are_looked_at_and_what_it_leaves_is_told(tmp_
     assert found.delivery.coverage["anon:4096"] > (32 + 32 + 24) << 20
     (mark,) = (each for each in found.disturbances if "server" in each)
     assert mark == "server left a process when it was stopped, which had to be killed"
+    assert dict(found.begun) == {"forked": 1, "executed": 0, "threads": 0, "ended": 0}
+
+
+def test_a_child_that_is_gone_is_seen_by_what_its_parent_counts(tmp_path: Path) -> None:
+    """As after the background save of a redis."""
+    for words, ended in (("saves",), 1), ((), 0):
+        found = run(tmp_path / str(ended), service(*words, asked=2))
+        assert {tuple(one.begun.items()) for one in found.values()} == {
+            (("forked", 0), ("executed", 0), ("threads", 0), ("ended", ended))
+        }
 
 
 @pytest.mark.parametrize("ready", ["tcp:{port}", "line:^ready at [0-9]+$", "exec:/usr/bin/true {port}"])

@@ -49,7 +49,7 @@ def test_from_one_host_alone_the_two_are_held_against_their_errors() -> None:
 
 def test_nothing_is_confirmed_of_what_was_never_decided() -> None:
     for verdict in ("undecided", "none"):
-        prior = FLEET._replace(verdict=verdict)  # type: ignore[arg-type]
+        prior = FLEET._replace(verdict=verdict)
         assert confirm(prior, Own("better", -0.1, 0.01)).state == "prior"
 
 

@@ -218,7 +218,7 @@ def test_a_verdict_must_hold_with_the_undelivered_pairs_kept_in() -> None:
     assert clean.p is not None and clean.p < 0.01
     assert made.p_difference() == found.p == 1.0  # with all pairs the estimate is above 1
     kept = with_lost([undelivered(500, ratio=1.2)], 0.997)
-    logs = [pair.log_ratio for pair in kept._pairs.everything if pair.log_ratio is not None]
+    logs = [pair.log_ratio for pair in kept.pairs.everything if pair.log_ratio is not None]
     assert len(logs) == 201
     assert clean.p < kept.p_difference() == pytest.approx(stats.ttest_1samp(logs, 0).pvalue)
 

@@ -87,6 +87,17 @@ def test_a_command_may_say_that_it_is_up_and_no_shell_reads_it() -> None:
     assert found.argv == ("ask", "-p", "4711", "are you;there", "$HOME")
 
 
+def test_the_port_that_such_a_command_asks_at_must_be_the_servers() -> None:
+    def port(text: str, places: Places = PLACES) -> int | None:
+        (server,) = WORKLOAD.scene(BASE, values(ready=text), places).servers
+        return server.port
+
+    assert port("exec:ask -p {port}") == 4711
+    assert port("exec:ask http://127.0.0.1:{port}/") == 4711
+    assert port("exec:ask -p 80") is None
+    assert port("line:{port}") is None
+
+
 def test_words_are_split_as_a_shell_does_and_nothing_else_of_it_is_done() -> None:
     assert split("a 'b c' \"d\" e\\ f; g | h > i `j` $(k) *") == (
         *("a", "b c", "d", "e f;", "g", "|", "h", ">", "i", "`j`", "$(k)", "*"),
@@ -147,6 +158,15 @@ def test_the_time_of_the_load_is_judged_or_the_first_value() -> None:
     assert cell(values=["rate,higher,1/s=json:.rate"]).metric.name == "rate"
 
 
+def test_the_time_of_each_operation_is_judged_where_the_load_counts_them() -> None:
+    counted = "operations,neutral=regex:did ([0-9]+)"
+    assert (cell(values=[counted]).metric.name, cell(values=[counted]).metric.better) == ("wall_us", "lower")
+    assert cell(values=["rate,higher=json:.rate", counted]).metric.name == "rate"
+    assert cell(values=[counted.replace("neutral", "higher")]).metric.name == "operations"
+    with pytest.raises(StudyError, match="names a metric wrongly"):
+        cell(values=["wall_us,lower=regex:x"])
+
+
 def test_a_value_cannot_have_the_name_of_a_metric_of_its_own() -> None:
     with pytest.raises(StudyError, match="names a metric wrongly"):
         cell(values=["server_cpu_s,lower=regex:x"])
@@ -179,6 +199,7 @@ def test_a_service_takes_turns_where_no_setting_of_the_machine_is_turned() -> No
 def test_what_it_says_of_its_own_time_is_not_compared_in_turns() -> None:
     refused = in_turns(TUNED, values=("rate,higher=regex:x",)) or ""
     assert "its own clock goes on while it stands still" in refused
+    assert in_turns(TUNED, values=("operations,neutral=regex:x",)) is None, "a count has no clock"
 
 
 def test_a_machine_wide_setting_needs_memory_that_is_there_before_the_load() -> None:

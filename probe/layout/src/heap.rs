@@ -103,6 +103,7 @@ pub unsafe fn lay_out(libc: &Libc, layout: &Layout, envp: *const *const c_char) 
         let Some(from) = made.filter(|from| from + size as usize <= sbrk(0) as usize) else {
             return not("malloc did not let its heap grow");
         };
+        hold(sbrk);
         let Placed { short, placed, refused } = back(layout, from, size);
         let why = match (short, refused) {
             (0, 0) => None,
@@ -140,6 +141,18 @@ unsafe fn region(
         // Never given back and never touched: what lies before the region costs nothing.
         (realloc(held as *mut c_void, from - held - HEADER) as usize == held).then_some(from)
     }
+}
+
+/// Keep malloc_trim(3) from giving the end of the heap back, which would grow again without its pages: a page that malloc
+/// does not know of lies behind it from now on, and malloc gives nothing back where it finds that somebody else has made
+/// the heap larger. What the heap grows by later lies behind that page, and can be given back. Without room for it (a
+/// limit) all is as it would be.
+///
+/// # Safety
+/// malloc is glibc's, and the program has one thread.
+unsafe fn hold(sbrk: unsafe extern "C" fn(isize) -> *mut c_void) {
+    // SAFETY: nobody else asks for the heap's end meanwhile.
+    unsafe { sbrk(PAGE as isize) };
 }
 
 /// What became of the ranges of the region: bytes that were to be of a pool which is short, ranges that are as they were

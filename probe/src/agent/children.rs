@@ -6,13 +6,15 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::{Value, json};
 
 use super::files;
@@ -39,9 +41,16 @@ struct Child {
     pid: Pid,
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
+    gate: Option<Gate>,
     lines: Lines,
     tail: Vec<u8>,
     status: Option<libc::c_int>,
+}
+
+/// The agent's ends of the barrier that a launcher meets: a byte comes from `ready`, and all is let go by closing `go`.
+struct Gate {
+    ready: Option<OwnedFd>,
+    go: Option<OwnedFd>,
 }
 
 /// Why it was started.
@@ -58,8 +67,8 @@ impl Children {
         Children { folder, living: Vec::new(), ended: BTreeSet::new() }
     }
 
-    /// Start a launcher for the host's process of this number.
-    pub fn spawn(&mut self, process: u64, spec: &Value) -> Result<Value, Failure> {
+    /// Start a launcher for the host's process of this number; `held`: it waits at a barrier until it is released.
+    pub fn spawn(&mut self, process: u64, mut spec: Value, held: bool) -> Result<Value, Failure> {
         if self.knows(process) {
             return Err(Failure::new(libc::EEXIST, format!("there was a process {process} before")));
         }
@@ -74,9 +83,21 @@ impl Children {
         fs::create_dir_all(&folder)?;
         let told = folder.join("spec.json");
         // Nobody else reads it: the environment of a command can hold secrets.
+        // The launcher's ends are closed here when it has them.
+        let (gate, _inherited) = if held { gate(&mut spec)? } else { (None, None) };
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&told)?;
         file.write_all(spec.to_string().as_bytes())?;
-        self.start(Purpose::Process(process), &["run".as_ref(), "--spec".as_ref(), told.as_os_str()])?;
+        self.start(Purpose::Process(process), gate, &["run".as_ref(), "--spec".as_ref(), told.as_os_str()])?;
+        Ok(json!({}))
+    }
+
+    /// Let a launcher go on that waits at its barrier; nothing happens the second time, or when it has ended.
+    pub fn release(&mut self, process: u64) -> Result<Value, Failure> {
+        self.must_know(process)?;
+        let is_its = |child: &&mut Child| matches!(child.purpose, Purpose::Process(number) if number == process);
+        if let Some(gate) = self.living.iter_mut().find(is_its).and_then(|child| child.gate.as_mut()) {
+            gate.go = None;
+        }
         Ok(json!({}))
     }
 
@@ -86,10 +107,10 @@ impl Children {
             return Err(Failure::invalid(format!("arguments: {arguments:?}: the first is one of {SHORT:?}")));
         }
         let words: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
-        Ok(self.start(Purpose::Answer { id, line: None }, &words)?)
+        Ok(self.start(Purpose::Answer { id, line: None }, None, &words)?)
     }
 
-    fn start(&mut self, purpose: Purpose, arguments: &[&OsStr]) -> io::Result<()> {
+    fn start(&mut self, purpose: Purpose, gate: Option<Gate>, arguments: &[&OsStr]) -> io::Result<()> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("hugewise-probe").args(arguments).env_clear();
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -100,6 +121,7 @@ impl Children {
             pid,
             stdout: child.stdout.map(OwnedFd::from),
             stderr: child.stderr.map(OwnedFd::from),
+            gate,
             lines: Lines::new(LONGEST),
             tail: Vec::new(),
             status: None,
@@ -150,8 +172,7 @@ impl Children {
 
     /// The open pipes, for poll(2).
     pub fn pipes(&self) -> Vec<PollFd<'_>> {
-        let ends = self.living.iter().flat_map(|child| [&child.stdout, &child.stderr]);
-        ends.flatten().map(|end| PollFd::new(end, PollFlags::IN)).collect()
+        self.living.iter().flat_map(Child::ends).flatten().map(|end| PollFd::new(end, PollFlags::IN)).collect()
     }
 
     /// Read what has come; `ready` says for each of `pipes`, in their order, whether something has.
@@ -164,6 +185,9 @@ impl Children {
             }
             if child.stderr.is_some() && ready.next() == Some(&true) {
                 child.hear_stderr()?;
+            }
+            if child.gate.as_ref().is_some_and(|gate| gate.ready.is_some()) && ready.next() == Some(&true) {
+                said.extend(child.hear_ready()?);
             }
         }
         Ok(said)
@@ -214,6 +238,12 @@ impl Children {
 }
 
 impl Child {
+    /// The pipes that are open, in the order in which they are heard.
+    fn ends(&self) -> [Option<&OwnedFd>; 3] {
+        let ready = self.gate.as_ref().and_then(|gate| gate.ready.as_ref());
+        [self.stdout.as_ref(), self.stderr.as_ref(), ready]
+    }
+
     fn hear_stdout(&mut self) -> io::Result<Vec<Said>> {
         let mut chunk = [0u8; 16 * 1024];
         let length = read_once(&mut self.stdout, &mut chunk)?;
@@ -229,6 +259,16 @@ impl Child {
         let length = read_once(&mut self.stderr, &mut chunk)?;
         self.keep(&chunk[..length]);
         Ok(())
+    }
+
+    /// At its barrier, or past it.
+    fn hear_ready(&mut self) -> io::Result<Option<Said>> {
+        let Some(gate) = self.gate.as_mut() else { return Ok(None) };
+        let length = read_once(&mut gate.ready, &mut [0u8; 8])?;
+        Ok(match self.purpose {
+            Purpose::Process(process) if length > 0 => Some(Said::Ready { process, ready: true }),
+            _ => None,
+        })
     }
 
     fn take(&mut self, line: Line) -> Option<Said> {
@@ -267,6 +307,18 @@ impl Child {
             },
         }
     }
+}
+
+/// The ends of a barrier: those that stay here, and the launcher's, which it inherits and is told of.
+fn gate(spec: &mut Value) -> Result<(Option<Gate>, Option<[OwnedFd; 2]>), Failure> {
+    let (ready, arrives) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (waits, go) = pipe_with(PipeFlags::CLOEXEC)?;
+    for end in [&arrives, &waits] {
+        fcntl_setfd(end, FdFlags::empty())?;
+    }
+    let fields = spec.as_object_mut().ok_or_else(|| Failure::invalid("spec: it is no object"))?;
+    fields.insert("barrier".into(), json!({"ready": arrives.as_raw_fd(), "go": waits.as_raw_fd()}));
+    Ok((Some(Gate { ready: Some(ready), go: Some(go) }), Some([arrives, waits])))
 }
 
 /// kill(2) for one process; nothing happens when it is gone.

@@ -16,6 +16,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -40,6 +41,9 @@ pub struct AgentArgs {
     /// Requests to do first; what they say comes when the last is done
     #[arg(long, value_name = "FILE")]
     orders: Option<PathBuf>,
+    /// End when nothing was heard for so many seconds: whoever asks is cut off
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    silence: Option<u64>,
 }
 
 /// `hugewise-probe agent`, as an ordinary process: it serves until the channel ends, and leaves nothing running.
@@ -49,7 +53,8 @@ pub fn main(args: &AgentArgs) -> Result<ExitCode> {
     // A new one of its own: in a folder that everybody may write, a stranger could have made it before.
     let made = fs::DirBuilder::new().mode(0o700).create(&folder);
     made.with_context(|| format!("cannot make {}", folder.display()))?;
-    let served = serve(&folder, orders.as_deref(), || match &args.channel {
+    let silence = args.silence.map(Duration::from_secs);
+    let served = serve(&folder, orders.as_deref(), silence, || match &args.channel {
         None => Channel::port(),
         Some(path) if path.as_os_str() == "-" => Ok(Channel::standard()?),
         Some(path) => Channel::open(path),
@@ -76,7 +81,7 @@ fn as_init() -> Result<()> {
     // Before another root hides them.
     let orders = read_orders(Path::new(ORDERS))?;
     boot::boot()?;
-    serve(Path::new("/run/hugewise-agent"), orders.as_deref(), Channel::port)
+    serve(Path::new("/run/hugewise-agent"), orders.as_deref(), None, Channel::port)
 }
 
 fn read_orders(path: &Path) -> Result<Option<Vec<u8>>> {
@@ -88,13 +93,18 @@ fn read_orders(path: &Path) -> Result<Option<Vec<u8>>> {
 }
 
 /// Orders first, then the channel, which is opened only then: nothing comes from outside while orders are done.
-fn serve(folder: &Path, orders: Option<&[u8]>, open: impl FnOnce() -> Result<Channel>) -> Result<()> {
+fn serve(
+    folder: &Path,
+    orders: Option<&[u8]>,
+    silence: Option<Duration>,
+    open: impl FnOnce() -> Result<Channel>,
+) -> Result<()> {
     let signals = Signals::block_children().context("cannot block SIGCHLD")?;
     let mut server = Server::new(signals, Children::new(folder.to_owned()));
     server.say(&Said::Hello { hello: hello() });
     server.obey(orders.unwrap_or_default()).context("orders")?;
     let channel = open()?;
-    let served = server.serve(&channel).context("the channel");
+    let served = server.serve(&channel, silence).context("the channel");
     server.end_all().context("ending what runs")?;
     served
 }

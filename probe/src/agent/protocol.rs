@@ -75,6 +75,12 @@ pub enum Do {
     Spawn {
         process: u64,
         spec: Value,
+        /// It meets a barrier, which `release` opens.
+        #[serde(default)]
+        held: bool,
+    },
+    Release {
+        process: u64,
     },
     Signal {
         pid: i32,
@@ -98,6 +104,7 @@ pub enum Do {
     Settle {
         seconds: f64,
     },
+    Clock {},
     Poweroff {},
 }
 
@@ -114,6 +121,7 @@ pub struct Request {
 pub enum Said {
     Hello { hello: Hello },
     Line { process: u64, line: String },
+    Ready { process: u64, ready: bool },
     Ended { process: u64, ended: Ended },
     Ok { id: u64, ok: Value },
     Error { id: Option<u64>, error: Failure },
@@ -201,9 +209,9 @@ pub fn parse(line: &[u8]) -> Request {
     }
 }
 
-const NAMES: [&str; 19] = [
-    "read", "write", "names", "status", "make", "remove", "put", "get", "mount", "network", "ports", "spawn", "signal",
-    "end", "coverage", "ask", "wait", "settle", "poweroff",
+const NAMES: [&str; 21] = [
+    "read", "write", "names", "status", "make", "remove", "put", "get", "mount", "network", "ports", "spawn",
+    "release", "signal", "end", "coverage", "ask", "wait", "settle", "clock", "poweroff",
 ];
 
 /// A line for the host, with its newline. None: it is an event, and longer than a line may be.
@@ -243,6 +251,7 @@ pub fn examples() -> Vec<Said> {
             },
         },
         Said::Line { process: 7, line: "{\"ev\":\"phase\",\"t_ns\":5,\"name\":\"timed\"}".into() },
+        Said::Ready { process: 7, ready: true },
         Said::Ended { process: 7, ended: Ended { status: 0, stderr: String::new() } },
         Said::Ok { id: 1, ok: serde_json::json!({"text": "always [madvise] never\n"}) },
         Said::Error { id: Some(2), error: io::Error::from_raw_os_error(libc::ENOENT).into() },

@@ -1,9 +1,10 @@
 //! Requests in, answers and events out: one thread, one poll(2).
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
 use super::channel::Channel;
@@ -30,6 +31,9 @@ pub struct Server {
     /// Requests that wait for the end of a process: their number and the process's.
     waiting: Vec<(u64, u64)>,
     is_leaving: bool,
+    /// When something was heard last, and after how long a silence nobody is there any more.
+    heard: Instant,
+    silence: Option<Duration>,
 }
 
 /// An answer now, or later by an event.
@@ -48,6 +52,8 @@ impl Server {
             said: 0,
             waiting: Vec::new(),
             is_leaving: false,
+            heard: Instant::now(),
+            silence: None,
         }
     }
 
@@ -69,7 +75,8 @@ impl Server {
     }
 
     /// Serve the channel until the host asks for the end, or nobody is there any more.
-    pub fn serve(&mut self, channel: &Channel) -> io::Result<()> {
+    pub fn serve(&mut self, channel: &Channel, silence: Option<Duration>) -> io::Result<()> {
+        (self.heard, self.silence) = (Instant::now(), silence);
         while !self.is_leaving || self.said < self.outbox.len() {
             if !self.turn(Some(channel))? {
                 break;
@@ -113,7 +120,12 @@ impl Server {
                 descriptors.push(PollFd::from_borrowed_fd(channel.input(), PollFlags::IN));
             }
         }
-        match poll(&mut descriptors, None) {
+        let left = self.silence.filter(|_| channel.is_some()).map(|most| most.saturating_sub(self.heard.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(false);
+        }
+        let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64 + 1, tv_nsec: 0 });
+        match poll(&mut descriptors, left.as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(true),
             Err(error) => return Err(error.into()),
@@ -153,6 +165,7 @@ impl Server {
         if input.contains(PollFlags::IN) {
             let mut chunk = [0u8; 32 * 1024];
             let bytes = channel.read(&mut chunk)?;
+            self.heard = Instant::now();
             let mut lines = self.requests.push(bytes.unwrap_or_default());
             if bytes.is_none() {
                 self.is_leaving = true;
@@ -210,7 +223,8 @@ impl Server {
                 network::configure(&interface, address, prefix, gateway)
             }
             Do::Ports { count } => network::ports(count),
-            Do::Spawn { process, spec } => self.children.spawn(process, &spec),
+            Do::Spawn { process, spec, held } => self.children.spawn(process, spec, held),
+            Do::Release { process } => self.children.release(process),
             Do::Signal { pid, number } => children::signal(pid, number),
             Do::End { process, number } => self.children.end(process, number),
             Do::Coverage { pid, ranges, source } => {
@@ -231,6 +245,7 @@ impl Server {
                 Ok(json!({}))
             }
             Do::Settle { seconds } => settle(seconds),
+            Do::Clock {} => Ok(clock()),
             Do::Poweroff {} => {
                 self.is_leaving = true;
                 Ok(json!({}))
@@ -238,6 +253,12 @@ impl Server {
         };
         done.map(Reply::Now)
     }
+}
+
+/// The time of day here, in nanoseconds since 1970.
+fn clock() -> serde_json::Value {
+    let now = clock_gettime(ClockId::Realtime);
+    json!({"realtime_ns": now.tv_sec * 1_000_000_000 + now.tv_nsec})
 }
 
 /// Sleep, so that what a kernel still does after its start is done before something is counted.

@@ -41,6 +41,9 @@ pub struct Spec {
     /// Files that are opened as the caller, for reading; the workload has them as descriptors 3, 4, ...
     #[serde(default)]
     pub opens: Vec<PathBuf>,
+    /// A file that is opened as the caller and is the workload's stdin; nothing by default.
+    #[serde(default)]
+    pub stdin: Option<PathBuf>,
     /// Supplementary groups of the account that it becomes; none are kept of the caller's.
     #[serde(default)]
     pub groups: Vec<u32>,
@@ -133,6 +136,9 @@ impl Spec {
         }
         if self.micro && !self.opens.is_empty() {
             return Err(format!("opens = {:?}: a micro-workload reads no files; leave it out", self.opens));
+        }
+        if self.micro && self.stdin.is_some() {
+            return Err(format!("stdin = {:?}: a micro-workload hears its launcher there; leave it out", self.stdin));
         }
         if !self.groups.is_empty() && self.uid.or(self.gid).is_none() {
             return Err(format!("groups = {:?}: only of an account that it becomes; give uid and gid", self.groups));

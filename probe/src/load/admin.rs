@@ -7,12 +7,13 @@ use std::os::fd::OwnedFd;
 use anyhow::{Context, Result, bail};
 
 use crate::load::connection::connect;
+use crate::load::fell::Fell;
 use crate::load::options::{Address, Protocol};
-use crate::load::world::Fell;
+use crate::load::secret::Secret;
 
 /// Items that the server holds now, whoever stored them.
-pub fn count(protocol: Protocol, address: &Address) -> Result<u64> {
-    let socket: OwnedFd = connect(address)?;
+pub fn count(protocol: Protocol, address: &Address, secret: Option<&Secret>) -> Result<u64> {
+    let socket: OwnedFd = connect(address, secret)?;
     // A File reads and writes any descriptor; seeking is never asked of it.
     let mut stream = File::from(socket);
     let asking = || format!("asking {address} how much it holds");

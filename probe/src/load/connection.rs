@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use rustix::io::Errno;
 
 use crate::load::options::Address;
+use crate::load::secret::Secret;
 use crate::load::source::Op;
 
 const FIRST_BUFFER: usize = 16 << 10;
@@ -35,8 +36,16 @@ pub struct Connection {
     written: usize,
 }
 
-/// Open a blocking connection.
-pub fn connect(address: &Address) -> Result<OwnedFd> {
+/// Open a blocking connection on which a server that wants a password has been told it.
+pub fn connect(address: &Address, secret: Option<&Secret>) -> Result<OwnedFd> {
+    let socket = reach(address)?;
+    match secret {
+        None => Ok(socket),
+        Some(secret) => secret.show(socket).with_context(|| format!("showing {address} the password")),
+    }
+}
+
+fn reach(address: &Address) -> Result<OwnedFd> {
     let socket = match address {
         Address::Unix(path) => UnixStream::connect(path).map(OwnedFd::from),
         Address::Tcp(address) => TcpStream::connect(address).and_then(|stream| {
@@ -48,8 +57,8 @@ pub fn connect(address: &Address) -> Result<OwnedFd> {
 }
 
 impl Connection {
-    pub fn open(address: &Address, lane: usize) -> Result<Self> {
-        let socket = connect(address)?;
+    pub fn open(address: &Address, secret: Option<&Secret>, lane: usize) -> Result<Self> {
+        let socket = connect(address, secret)?;
         rustix::io::ioctl_fionbio(&socket, true).context("making a socket non-blocking")?;
         Ok(Self {
             socket,

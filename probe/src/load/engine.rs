@@ -18,13 +18,14 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use crate::common::clock::now_ns;
 use crate::common::usage::{Usage, waited_s};
 use crate::load::connection::{Connection, Sent};
+use crate::load::fell::Fell;
 use crate::load::lane::Lane;
 use crate::load::order::{Order, Part, Task};
 use crate::load::protocol::{Dialect, Parsed, Requests};
 use crate::load::schedule::Places;
 use crate::load::source::{Kind, Source};
 use crate::load::tally::Tally;
-use crate::load::world::{Fell, World};
+use crate::load::world::World;
 
 /// A batch ends here, so that large values do not pile up before they are sent.
 const MOST_BATCH: usize = 256 << 10;
@@ -63,7 +64,7 @@ impl<D: Dialect> Worker<D> {
             }
             let first = connections.len();
             for _ in &numbers {
-                let connection = Connection::open(address, lanes.len())?;
+                let connection = Connection::open(address, world.secret.as_ref(), lanes.len())?;
                 let data = epoll::EventData::new_u64(connections.len() as u64);
                 epoll::add(&epoll, connection.socket(), data, epoll::EventFlags::IN).context("epoll")?;
                 connections.push(connection);

@@ -88,7 +88,7 @@ impl Done {
 impl Fleet {
     /// Open all connections.
     pub fn open(options: Options) -> Result<Self> {
-        let world = Arc::new(World::new(options));
+        let world = Arc::new(World::new(options)?);
         let stop = Arc::new(AtomicBool::new(false));
         let (report, reports) = channel();
         let (opened, openings) = channel();

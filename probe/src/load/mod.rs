@@ -11,6 +11,7 @@
 mod admin;
 mod connection;
 mod engine;
+mod fell;
 mod fleet;
 mod keys;
 mod lane;
@@ -23,6 +24,7 @@ mod redis;
 mod report;
 mod schedule;
 mod search;
+mod secret;
 mod source;
 mod tally;
 mod times;
@@ -39,10 +41,11 @@ use crate::common::clock::now_ns;
 use crate::common::mistake::Mistake;
 use crate::protocol::event::{Event, Fault, emit};
 use crate::protocol::load::{Load, Search, Stored, Timed, Touched};
+use fell::Fell;
 use fleet::{Ask, Done, Fleet};
 pub use options::Options;
 use order::Task;
-use world::{Fell, World};
+use world::World;
 
 /// Requests under way while storing and touching: it does not depend on what is measured.
 const BULK_PIPELINE: usize = 1024;
@@ -184,9 +187,9 @@ fn pass() -> Result<()> {
 /// Store all, and have each server confirm how much it holds.
 fn preload(fleet: &Fleet) -> Result<Stored> {
     let done = fleet.run(Ask::every_key(Task::Preload, BULK_PIPELINE))?;
-    let options = &fleet.world.options;
+    let (options, secret) = (&fleet.world.options, fleet.world.secret.as_ref());
     let counts: Vec<u64> =
-        options.server.iter().map(|server| admin::count(options.protocol, server)).collect::<Result<_>>()?;
+        options.server.iter().map(|server| admin::count(options.protocol, server, secret)).collect::<Result<_>>()?;
     for (count, server) in counts.iter().zip(&options.server) {
         if *count != options.keys {
             bail!(Fell(format!(

@@ -2,15 +2,13 @@
 
 use std::ops::Range;
 
+use anyhow::Result;
+
 use crate::load::keys::Keys;
 use crate::load::options::Options;
 use crate::load::payload::Payloads;
+use crate::load::secret::Secret;
 use crate::load::source::Shares;
-
-/// The server failed: it closed, refused, or answered something else.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Fell(pub String);
 
 /// Which thread has which connections of a group, the same in each group: the instances follow each other in the
 /// numbering, and the connections of each instance go round the threads, beginning with another one for each instance.
@@ -53,10 +51,11 @@ pub struct World {
     pub assignment: Assignment,
     pub payloads: Payloads,
     pub shares: Shares,
+    pub secret: Option<Secret>,
 }
 
 impl World {
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: Options) -> Result<Self> {
         let assignment = Assignment {
             threads: options.cpus.len().max(1) as u64,
             instances: (options.server.len() / options.slices.groups as usize) as u64,
@@ -65,7 +64,8 @@ impl World {
         let payloads = Payloads::new(&options.payload, options.seed);
         let keys = Keys::new(options.keys, options.popularity);
         let shares = Shares { keys, count: options.keys, sets: options.set_get.0, hits: options.hit_ratio };
-        Self { options, assignment, payloads, shares }
+        let secret = options.secret.as_deref().map(Secret::read).transpose()?;
+        Ok(Self { options, assignment, payloads, shares, secret })
     }
 
     /// The group of a server, and its place in it.

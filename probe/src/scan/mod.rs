@@ -10,6 +10,11 @@ mod smaps;
 mod tally;
 mod task;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 use clap::Args;
 
@@ -33,7 +38,17 @@ pub struct ScanArgs {
     /// How: kpageflags is exact and needs root; smaps serves everybody
     #[arg(long, value_enum, default_value = "kpageflags")]
     source: Source,
+    /// Seconds after which a process that cannot be read is given up
+    #[arg(long, default_value_t = PATIENCE.as_secs())]
+    patience: u64,
 }
+
+/// How long one process may take: of 10 TiB in base pages a scan takes as long.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// And once a process was given up.
+const AGAIN: Duration = Duration::from_secs(10);
+
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
 fn parse_range(text: &str) -> Result<Range, String> {
     let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
@@ -46,13 +61,41 @@ fn parse_range(text: &str) -> Result<Range, String> {
 /// `hugewise-probe scan`.
 pub fn main(args: ScanArgs) -> Result<()> {
     let ranges = (!args.ranges.is_empty()).then_some(args.ranges.as_slice());
-    emit(&scan_process(args.pid, args.pid, ranges, args.source)?)?;
+    emit(&scan_within(args.pid, args.pid, ranges, args.source, Duration::from_secs(args.patience))?)?;
     Ok(())
 }
 
 /// Find what backs the memory of process `pid`, read through its thread `task`. `ranges` None: all anonymous, shmem
 /// and hugetlb memory. The process should stand still; one that changes its memory meanwhile may cause an error.
 pub fn scan_process(pid: u32, task: u32, ranges: Option<&[Range]>, source: Source) -> Result<Event> {
+    let patience = if GIVEN_UP.load(Ordering::Relaxed) { AGAIN } else { PATIENCE };
+    scan_within(pid, task, ranges, source, patience)
+}
+
+/// The same in a thread, which is given up after so long: its files are read under the lock of its map of memory, and
+/// who has that may have it for ever, where it hangs in a page fault on a file whose server does not answer.
+fn scan_within(pid: u32, task: u32, ranges: Option<&[Range]>, source: Source, patience: Duration) -> Result<Event> {
+    let (give, take) = mpsc::channel();
+    let own = ranges.map(<[Range]>::to_vec);
+    let begun = thread::Builder::new().spawn(move || give.send(scan(pid, task, own.as_deref(), source)));
+    if begun.is_err() {
+        return scan(pid, task, ranges, source); // no more threads are allowed here
+    }
+    match take.recv_timeout(patience) {
+        Ok(found) => found,
+        Err(RecvTimeoutError::Disconnected) => bail!("the scan of process {pid} broke off"),
+        Err(RecvTimeoutError::Timeout) => {
+            GIVEN_UP.store(true, Ordering::Relaxed);
+            bail!(
+                "process {pid} could not be read within {} s: its map of memory is held (it hangs in the kernel, or who \
+                 looks into it does: see /proc/{pid}/task/*/stack)",
+                patience.as_secs()
+            )
+        }
+    }
+}
+
+fn scan(pid: u32, task: u32, ranges: Option<&[Range]>, source: Source) -> Result<Event> {
     let start = now_ns();
     let task = Task { pid, task };
     let thp_disabled = thp_disabled(&task.read("status")?);

@@ -36,7 +36,7 @@ impl Kind {
     pub fn of(flags: u64, shared: bool) -> Self {
         if flags & KPF_HUGE != 0 {
             Self::Hugetlb
-        } else if flags & (KPF_ANON | KPF_ZERO) != 0 {
+        } else if flags & KPF_ANON != 0 {
             Self::Anon
         } else if flags & KPF_SWAPBACKED != 0 && shared {
             Self::Shmem
@@ -70,17 +70,21 @@ impl Tally {
 
     /// Add `pages` of `piece`'s folio. The rules of what counts as delivered:
     ///
-    /// - the zero page counts as base pages, the huge zero page too: nothing was allocated;
+    /// - the zero page, and the huge zero page, count as nothing: no memory is behind them but the kernel's own page,
+    ///   however much was read of what nobody has written. They are in no resident set either, nor in smaps;
     /// - a folio of the PMD size or more counts only where the PMD maps it: by base entries (after a split, or moved
     ///   off its alignment) its TLB reach is that of base pages, and it goes under `KIND-pte:SIZE`;
     /// - a smaller folio counts with its mapped bytes at its size, if it is mapped at its natural alignment; else
     ///   no TLB can join its entries, and it goes under `KIND-pte:SIZE` too.
     pub fn add(&mut self, piece: &Piece, pages: u64, kind: Kind, mapping: Mapping) {
+        if piece.flags & KPF_ZERO != 0 {
+            return;
+        }
         let size = piece.folio * self.base;
         let name = kind.name();
         let key = if kind == Kind::Hugetlb {
             format!("{name}:{size}")
-        } else if piece.folio == 1 || piece.flags & KPF_ZERO != 0 {
+        } else if piece.folio == 1 {
             format!("{name}:{}", self.base)
         } else if mapping == Mapping::Pmd {
             format!("{name}:{}", self.pmd)
@@ -129,9 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn zero_pages_are_base_pages() {
-        assert_eq!(key(1, true, KPF_ZERO, Kind::Anon, Mapping::Pte), "anon:4096");
-        assert_eq!(key(512, true, KPF_ZERO | KPF_HEAD, Kind::Anon, Mapping::Pmd), "anon:4096");
+    fn zero_pages_are_no_memory() {
+        let mut tally = Tally::new(4096, 2 << 20);
+        for (folio, flags) in [(1, KPF_ZERO), (512, KPF_ZERO | KPF_HEAD)] {
+            let piece = Piece { vpn: 0, pages: folio, folio, aligned: true, flags };
+            assert!(!tally.needs_mapping(&piece));
+            tally.add(&piece, folio, Kind::of(flags, false), Mapping::Pte);
+        }
+        assert_eq!(tally.into_bytes(), Bytes::new());
     }
 
     #[test]
@@ -140,7 +149,6 @@ mod tests {
         assert_eq!(Kind::of(KPF_SWAPBACKED, true), Kind::Shmem);
         assert_eq!(Kind::of(KPF_SWAPBACKED, false), Kind::File);
         assert_eq!(Kind::of(KPF_HUGE | KPF_ANON, false), Kind::Hugetlb);
-        assert_eq!(Kind::of(KPF_ZERO, false), Kind::Anon);
         assert_eq!(Kind::of(0, true), Kind::File);
     }
 }

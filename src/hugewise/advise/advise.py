@@ -11,14 +11,14 @@ import time
 from pathlib import Path
 
 from hugewise import workloads
-from hugewise.advise import advice as words
-from hugewise.advise import choosing, decision, layout_phases, layouts
+from hugewise.advise import choosing, decision, layout_phases, layouts, telling
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
-from hugewise.advise.advice import FORMAT, Advice, Screen
+from hugewise.advise.advice import FORMAT, Advice, Screen, confirmed
 from hugewise.advise.aims import aimed
 from hugewise.advise.asking import Asking, InterruptedPhaseError, ended
 from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate, candidates
+from hugewise.advise.own_options import own_options
 from hugewise.advise.program import allocator_of, program_of
 from hugewise.advise.question import AS_IS, Question
 from hugewise.advise.record import RECORD, AdviceFolder
@@ -103,6 +103,7 @@ def _conducted(asking: Asking) -> tuple[Advice, Path]:
             raise  # nothing was begun
         asking.say(f"interrupted; to go on: hugewise advise --resume {asking.folder}")
     asking.keep()
+    asking.put(telling.DETAILS, telling.whole(advice).encode())
     if advice.arrived == "finished":
         asking.record.hand_over()
     asking.record.close()
@@ -120,14 +121,9 @@ def _pilot(asking: Asking) -> None:
     asking.say("pilot: the program as it is")
     try:
         folder = asking.run(questions.pilot(asked), "pilot")
-    except HugewiseError:  # also of what never started: then why not is what is told
-        held = RunFolder(Path(advice.pilot_folder)) if advice.pilot_folder else None
-        blocks = held.read().blocks if held is not None else ()
-        if held is not None and blocks and all(block.unstarted for block in blocks):
-            pilots.judged(blocks, held.path, asked.seconds, service=asked.of_service)
-        if asked.of_service:
-            pilots.must_have_begun(blocks)
-        raise
+    except HugewiseError as error:  # of what never ran, why not is what is told
+        blocks = RunFolder(Path(advice.pilot_folder)).read().blocks if advice.pilot_folder else ()
+        raise pilots.never_ran(blocks, service=asked.of_service) or error from error
     ended(folder)
     run = folder.read()
     metric = run.opened.cells[0].metric.name
@@ -142,7 +138,8 @@ def _pilot(asking: Asking) -> None:
     loaded = asked.of_service and metric == "wall_s"
     alpha, spent = 1 - asked.confidence, asking.spent
     advice.more_time = pilots.needed(found, for_it, alpha, spent)
-    advice.remarks = tuple(pilots.remarks(found, for_it, alpha, loaded=loaded, spent=spent))
+    uncounted = loaded and not questions.counted(asked)
+    advice.remarks = tuple(pilots.remarks(found, for_it, alpha, loaded=loaded, uncounted=uncounted, spent=spent))
     for remark in advice.remarks:
         asking.say(remark)
     asking.say(f"candidates: {', '.join(each.name for each in tried) or 'none'}")
@@ -191,8 +188,10 @@ def _found(found: pilots.ProgramAsIs, asked: Question) -> ProgramHere:
         forked=found.forked,
         executed=found.executed,
         threads=found.threads,
+        ended=found.ended,
         unlaid=layouts.unlaid(asked),
         shared=found.shared,
+        own=own_options(found, asked, sizes),
         shared_mode="never" if sizes.pmd is None else _thp.mode(host, sizes, sizes.pmd, shared=True),
     )
 
@@ -280,14 +279,14 @@ def _confirm(asking: Asking) -> None:
         raise UserError(f"{chosen.name} cannot be confirmed here: {why}", hint="cure that, and ask again")
     seen = decision.measured(found, cell, chosen.name)
     (planned,) = folder.read().opened.cells
-    advice.confirmed = words.confirmed(str(folder.path), cell, comparison, seen, planned.kind or "sequential")
+    advice.confirmed = confirmed(str(folder.path), cell, comparison, seen, planned.kind or "sequential")
 
 
 def _look_around(asking: Asking) -> None:
     """What the recommended setting does to the other programs that run now; nothing is timed any more."""
     advice = asking.advice
     last = advice.confirmed
-    if last is None or advice.neighbours is not None or not words.recommended(advice):
+    if last is None or advice.neighbours is not None or not telling.recommended(advice):
         return
     size = PageSizes.discover(LocalHost()).pmd
     if advice.candidate(last.candidate).reach == "host" and size is not None:

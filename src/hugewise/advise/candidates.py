@@ -31,6 +31,7 @@ Reach = Literal["process", "pool", "host"]
 
 _SOME = 0.005  # share of memory in huge pages below which there are none to speak of
 _MUCH = 0.1  # share of memory that is shared, above which it is worth a setting of its own
+_MOSTLY = 0.5
 _MOST = 0.95  # and above which there is nothing left to gain by more of them
 _LAID_PMD = 2 << 20
 _CUT = ("CPython", "jemalloc")
@@ -52,10 +53,12 @@ class ProgramHere(msgspec.Struct, frozen=True, kw_only=True):
     tuned       whether tunables of glibc reach its allocator (None: not known); `why` not
     allocator   that one's name, or nothing where nobody can tell
     forked      processes that went on with a copy of its memory (fork without exec), `executed` programs that it began,
-                `threads`; None where that was not seen
+                `threads`; None where that was not seen. `ended`: processes of a server with children that had ended
     unlaid      why the layout library does not reach it, or None where it does
     shared      share of its memory that it has mapped shared (buffers of PostgreSQL), and `shared_mode` of transparent
                 huge pages of that: always, advise, within_size, never, force or deny
+    own         of a server with an option of its own for pages of a pool: by their size the parameters of its arm, or
+                why it cannot have them
     """
 
     root: bool
@@ -72,9 +75,11 @@ class ProgramHere(msgspec.Struct, frozen=True, kw_only=True):
     forked: int | None = None
     executed: int | None = None
     threads: int | None = None
+    ended: int | None = None
     unlaid: str | None = None
     shared: float | None = None
     shared_mode: str = "never"
+    own: Mapping[int, Mapping[str, Any] | str] = {}
 
 
 class SettingCandidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +99,9 @@ class LeftOutCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CandidateRule(NamedTuple):
-    """`use` of the study, or why there is none; `reason` says what it would be good for."""
+    """`use` of the study, or why there is none (empty: it has nothing to do with such a program); `reason` says what it
+    would be good for.
+    """
 
     name: str
     reach: Reach
@@ -130,7 +137,15 @@ def _set(found: ProgramHere) -> str:
 
 
 def _untuned(found: ProgramHere) -> str | None:
+    if (why := _shares(found)) is not None:
+        return why
     return None if found.tuned is not False else f"tunables of malloc do not reach it: {found.why}"
+
+
+def _shares(found: ProgramHere) -> str | None:
+    """Of a server that has an option for it: that malloc's memory is the lesser part."""
+    much = bool(found.own) and found.shared is not None and found.shared > _MOSTLY
+    return "most of its memory is shared, which malloc does not give" if much else None
 
 
 def _pool(found: ProgramHere) -> Mapping[str, Any] | str:
@@ -146,8 +161,30 @@ def _pool(found: ProgramHere) -> Mapping[str, Any] | str:
     return {"name": f"pool-{format_size(found.pmd)}", "from": name, "mechanism": "process"}
 
 
+def _own(found: ProgramHere, size: int) -> Mapping[str, Any] | str:
+    if not found.own:
+        return ""  # no server that is known to have such an option: nothing is to be said
+    given = found.own.get(size, "the kernel has no pool of pages of that size")
+    if isinstance(given, str):
+        return given
+    if not found.root:
+        return "filling a pool needs root"
+    name = format_size(size)
+    return {"name": f"own-{name}", "from": f"reserved-{name}", "mechanism": "process", "parameters": dict(given)}
+
+
+def _own_2m(found: ProgramHere) -> Mapping[str, Any] | str:
+    return _own(found, 2 << 20)
+
+
+def _own_1g(found: ProgramHere) -> Mapping[str, Any] | str:
+    return _own(found, 1 << 30)
+
+
 def laid_out(found: ProgramHere) -> str | None:
     """Why no layout reaches it."""
+    if (why := _shares(found)) is not None:
+        return why
     if found.unlaid is not None:
         return found.unlaid
     if found.pmd != _LAID_PMD:
@@ -197,10 +234,10 @@ def heap_from_pool(found: ProgramHere, size: int) -> str | None:
         return "filling a pool needs root"
     if not found.memory:
         return "how much memory it needs is not known: name it with --pool"
-    return unshared(found.forked, found.executed)
+    return unshared(found.forked, found.executed, found.ended)
 
 
-def unshared(forked: int | None, executed: int | None) -> str | None:
+def unshared(forked: int | None, executed: int | None, ended: int | None = None) -> str | None:
     """Why a heap of pages of a pool would harm what the program begins: counts as the pilot has them."""
     if forked is None or executed is None:
         return "whether it forks was not seen, and where the pool is short a child is killed"
@@ -208,6 +245,8 @@ def unshared(forked: int | None, executed: int | None) -> str | None:
         return f"it forks without exec ({forked} in a run): where the pool is too short for its copy, a child is killed"
     if executed:
         return f"it begins other programs ({executed} in a run), each of which would take its heap from the pool"
+    if ended:
+        return "it had children that have ended, and whether they were copies of it (a background save) was not seen"
     return None
 
 
@@ -251,6 +290,13 @@ RULES: Sequence[CandidateRule] = (
         _layout_thp,
     ),
     CandidateRule("pool", "pool", "malloc takes huge pages that were reserved for it, from the start", _pool),
+    CandidateRule(
+        "own-2m",
+        "pool",
+        "by its server's own option its buffers take huge pages that were reserved for it: huge_pages, large-pages",
+        _own_2m,
+    ),
+    CandidateRule("own-1g", "pool", "the same with reserved pages of 1g", _own_1g),
     CandidateRule("heap-2m", "pool", "a library lays its heap out on huge pages that were reserved for it", _layout_2m),
     CandidateRule(
         "heap-1g",
@@ -277,6 +323,8 @@ def candidates(found: ProgramHere, most: int) -> tuple[list[SettingCandidate], l
     left: list[LeftOutCandidate] = []
     for rule in RULES:
         use = rule.use(found)
+        if use == "":
+            continue
         if isinstance(use, str):
             left.append(LeftOutCandidate(name=rule.name, reason=use))
         elif len(tried) == most:

@@ -34,7 +34,7 @@ _WALKS = ("dtlb_walk_steps", "dtlb_load_misses")
 class GainCauses(msgspec.Struct, frozen=True, kw_only=True):
     """What of an arm differs from the baseline, by pairs of the same blocks. Medians of attempts, None where not known.
 
-    told         what the difference is of; `why` it cannot be told
+    told         what the difference is of; `why` it cannot be told, and what `would` tell
     share        of the difference in CPU time that which is the kernel's, 0 to 1 (beyond, the two parts differ in
                  sign), with its interval; `saved`: whether CPU time was saved, in seconds a run
     faults       page faults of a run: of the baseline, of the arm
@@ -44,6 +44,7 @@ class GainCauses(msgspec.Struct, frozen=True, kw_only=True):
 
     told: CauseTold
     why: str = ""
+    would: str = ""
     share: float | None = None
     low: float | None = None
     high: float | None = None
@@ -72,16 +73,16 @@ def causes(pairs: Sequence[tuple[Attempt, Attempt]], planned: int) -> GainCauses
         if (system := _less(one, other, "system_s")) is not None and (user := _less(one, other, "user_s")) is not None
     ]
     if not known:
-        return msgspec.structs.replace(seen, why="the kernel's part of its CPU time was not counted")
+        why = "the kernel's part of its CPU time was not counted"
+        return _untold(seen, why, "a control group of its own (as root), which counts it")
     budget = max(planned, len(known))
     whole = [all_ for _, all_ in known]
     typical, ends = inversion.point(whole), inversion.interval(whole, _ALPHA, budget, resolution=_fine(whole))
     if not (ends[0] > 0 or ends[1] < 0):
-        return msgspec.structs.replace(seen, why="its CPU time is not seen to differ", saved=typical)
+        return _untold(seen, "its CPU time is not seen to differ", f"more pairs than {len(known)}", saved=typical)
     if not ends[0] <= typical <= ends[1]:
-        return msgspec.structs.replace(
-            seen, why="what it saves drifts: the runs share no one difference", saved=typical
-        )
+        why = "what it saves drifts: the runs share no one difference"
+        return _untold(seen, why, "runs without other work beside them", saved=typical)
     weights = [all_ / typical for all_ in whole]
     of_kernel = [value for value, _ in known]
     low, high = (end / typical for end in inversion.interval(of_kernel, _ALPHA, budget, _fine(whole), weights=weights))
@@ -89,14 +90,23 @@ def causes(pairs: Sequence[tuple[Attempt, Attempt]], planned: int) -> GainCauses
     share = inversion.point(of_kernel, weights) / typical
     found = msgspec.structs.replace(seen, saved=typical, share=share, low=_end(low), high=_end(high))
     if not (math.isfinite(low) and math.isfinite(high)):
-        return msgspec.structs.replace(found, why=f"{len(known)} pairs do not bound the kernel's share of it")
+        return _untold(
+            found, f"{len(known)} pairs do not bound the kernel's share of it", f"more than {len(known)} pairs"
+        )
     if low > _CLEAR:
         return msgspec.structs.replace(found, told="faults")
     if high < _CLEAR:
         return msgspec.structs.replace(found, told="walks")
     if high - low <= _CLEAR:
         return msgspec.structs.replace(found, told="both")
-    return msgspec.structs.replace(found, why=f"the kernel's share of it is {_percents(low, high)}")
+    wanted = math.ceil(len(known) * ((high - low) / _CLEAR) ** 2)  # an interval shrinks as their root
+    return _untold(found, f"the kernel's share of it is {_percents(low, high)}", f"some {wanted} pairs")
+
+
+def _untold(found: GainCauses, why: str, would: str, **more: float) -> GainCauses:
+    """What cannot be told apart, with what would tell: page walks tell by themselves, where they are counted."""
+    counted = "" if found.walk_metric else ", or a processor whose counters of page walks can be read"
+    return msgspec.structs.replace(found, why=why, would=f"{would}{counted}", **more)
 
 
 def _fine(values: Sequence[float]) -> float:
@@ -126,7 +136,8 @@ def explained(found: GainCauses) -> Iterator[str]:
     before, after = found.faults
     faults = "" if before is None or after is None else f" Page faults a run: {before:,.0f} before, {after:,.0f} after."
     if found.saved is None or found.told == "not told apart":
-        yield f"Cause: faults and page walks are not told apart: {found.why}.{faults}"
+        tells = f". To tell them apart it would take {found.would}" if found.would else ""
+        yield f"Cause: faults and page walks are not told apart: {found.why}{tells}.{faults}"
     else:
         what = "saved" if found.saved > 0 else "lost"
         span = f"{_percents(found.low, found.high)} of the CPU time that is {what}" if found.low is not None else ""

@@ -15,7 +15,7 @@ from hugewise.model.answer import CellAnswer
 from hugewise.model.results import Results
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
-from hugewise.report.cell_answers import answers, not_compared, price, selection, separately
+from hugewise.report.cell_answers import answers, not_compared, price, selection, separately, together
 from hugewise.store.folder import RunFolder
 
 __all__ = ["RunAdvice", "advice_of_run", "details", "sentences"]
@@ -25,8 +25,8 @@ _SPARE = 1.2  # of the time that a forecast says, for a budget
 
 
 class RunAdvice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run says is to be set, by cell. `selection`: what choosing among its arms does to what is said of the
-    chosen one; `unanswered`: what it cannot say.
+    """What a run says is to be set, by cell. `together`: how sure all answers are together; `selection`: what choosing
+    among its arms does to what is said of the chosen one; `unanswered`: what it cannot say.
     """
 
     format: int = 1
@@ -34,6 +34,7 @@ class RunAdvice(msgspec.Struct, frozen=True, kw_only=True):
     study: str
     state: str
     answers: tuple[CellAnswer, ...]
+    together: str = ""
     selection: str = ""
     unanswered: tuple[str, ...] = ()
 
@@ -48,6 +49,7 @@ def advice_of_run(folder: Path) -> tuple[RunAdvice, Results]:
         study=results.study,
         state=results.state,
         answers=found,
+        together=together(results),
         selection=selection(results) if chosen else "",
         unanswered=tuple(_unanswered(results, found, folder)),
     )
@@ -70,8 +72,7 @@ def details(found: RunAdvice) -> Iterator[str]:
         for said in filter(None, (price(one), not_compared(one))):
             text = said if said.endswith(".") else f"{said}."
             yield f"{text[0].upper()}{text[1:]}" if alone else f"{one.cell}: {text}"
-    if found.selection:
-        yield found.selection
+    yield from filter(None, (found.together, found.selection))
     yield from (f"Not answered: {said}." for said in found.unanswered)
 
 

@@ -73,8 +73,10 @@ def command_of(asked: Question) -> tuple[str, ...]:
 def unlaid(asked: Question) -> str | None:
     """Why the layout library does not reach what is asked about, or None where it does."""
     command = command_of(asked)
+    if asked.of_service:
+        command = tuple(asked.workload.get("parameters", {}).get("server", ()))
     if not command:
-        return "layouts are for commands"
+        return "layouts are for commands, and for services by --server and --load"
     any_size = PageTarget("any", 4096)
     return layouts.unreached(command, Treatment(policy="any", mechanism="process", target=any_size, layout="none"))
 

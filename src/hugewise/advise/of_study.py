@@ -18,16 +18,18 @@ import msgspec
 from hugewise import workloads
 from hugewise.advise import advise as phases
 from hugewise.advise import question as questions
-from hugewise.advise.advice import Advice, answer
+from hugewise.advise import sentences
+from hugewise.advise.advice import Advice
 from hugewise.advise.program import is_own
 from hugewise.advise.question import Question
 from hugewise.advise.record import RECORD as OF_CELL
 from hugewise.advise.record import AdviceFolder
+from hugewise.advise.taken_over import not_taken, taken_over
+from hugewise.advise.telling import answer
 from hugewise.errors import UserError
 from hugewise.files import own, storing
 from hugewise.model.results import Results
 from hugewise.plan.cells import Resolved, resolve
-from hugewise.report import numbers
 from hugewise.session import progress
 from hugewise.study.study import Study
 from hugewise.visible import printable
@@ -57,7 +59,9 @@ class CellAdvice(msgspec.Struct, kw_only=True):
 
 
 class StudyAdvice(msgspec.Struct, kw_only=True):
-    """The advices of a study's cells, as far as they have come. `time`: seconds for all of them; `seconds`: spent."""
+    """The advices of a study's cells, as far as they have come. `time`: seconds for all of them; `seconds`: spent;
+    `remarks`: what of the study has no part in them.
+    """
 
     format: int = FORMAT
     study: str
@@ -65,6 +69,7 @@ class StudyAdvice(msgspec.Struct, kw_only=True):
     time: float
     seconds: float = 0.0
     cells: list[CellAdvice]
+    remarks: tuple[str, ...] = ()
 
     @property
     def arrived(self) -> str:
@@ -88,7 +93,8 @@ def begun(study: Study, *, seconds: float | None, **asked: Any) -> StudyAdvice:
     for one in askable:
         assert one.question is not None
         questions.check(msgspec.structs.replace(one.question, seconds=whole / len(askable)))
-    return StudyAdvice(study=study.name, cwd=str(Path.cwd()), time=whole, cells=cells)
+    remarks = tuple(not_taken(study))
+    return StudyAdvice(study=study.name, cwd=str(Path.cwd()), time=whole, cells=cells, remarks=remarks)
 
 
 def _cell(one: Resolved, study: Study, asked: Mapping[str, Any]) -> CellAdvice:
@@ -99,7 +105,7 @@ def _cell(one: Resolved, study: Study, asked: Mapping[str, Any]) -> CellAdvice:
     table |= {key: value for key in _KEYS if (value := getattr(one.used, key)) is not None}
     table |= {key: list(value) for key, value in table.items() if isinstance(value, tuple)}
     pool = asked.get("pool") or parameters.get("pool_bytes", 0)
-    return CellAdvice(cell=one.id, question=Question(workload=table, **{**asked, "pool": pool}))
+    return CellAdvice(cell=one.id, question=Question(workload=table, **{**asked, "pool": pool}, **taken_over(study)))
 
 
 def _refused(one: Resolved, study: Study) -> str | None:
@@ -229,9 +235,9 @@ def told(found: StudyAdvice) -> Iterator[str]:
             yield f"{one.cell}: not begun"
     sure = [one.advice.confirmed.confidence for one in found.cells if one.advice is not None and one.advice.confirmed]
     if len(sure) > 1:
-        wrong = numbers.percent(min(1.0, sum(1 - each for each in sure)))
-        least = numbers.percent(min(sure))
-        yield f"Each of these {len(sure)} verdicts holds at {least} by itself: that any is wrong has up to {wrong}."
+        wrong = min(1.0, sum(1 - each for each in sure))
+        yield sentences.together(len(sure), sum(map(len, groups.values())), max(1 - each for each in sure), wrong)
+    yield from (f"Of the study's {remark}." for remark in found.remarks)
 
 
 def named(results: Results, cell: str) -> Results:

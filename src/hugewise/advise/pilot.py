@@ -20,7 +20,7 @@ from hugewise.report import numbers
 from hugewise.stats import power
 from hugewise.visible import printable
 
-__all__ = ["ProgramAsIs", "judged", "must_have_begun", "needed", "remarks"]
+__all__ = ["ProgramAsIs", "judged", "needed", "never_ran", "remarks"]
 
 _SHORT_S = 0.02  # of which starting a process is a large part
 _MOST_SAID = 4 << 20  # bytes of an output that are compared
@@ -55,6 +55,8 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     same_output  whether every run said the same; None where that is not known
     forked       processes of a run that went on with a copy of their parent's memory (fork without exec), `executed`
                  programs that it began, `threads`, each the most of all runs; None where nobody followed it
+    shared_bytes of the largest shared mapping that a server had, touched or not; None where nobody looked
+    ended        of a service: processes of it whose children had ended when it was looked at, whatever these were
     """
 
     runs: int
@@ -68,6 +70,8 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
     forked: int | None = None
     executed: int | None = None
     threads: int | None = None
+    shared_bytes: int | None = None
+    ended: int | None = None
 
     @property
     def huge(self) -> float | None:
@@ -118,10 +122,7 @@ def judged(
     if bad := next((one for one in attempts if one.state == "failed"), None):
         raise _failed(bad, seconds, "load" if service else "command", _last_words(folder, bad))
     if not ended:
-        why = next((one.reason for one in attempts if one.reason), "no run of it counted")
-        if service:
-            raise UserError(f"the service could not be measured: {why}", hint=_SERVICE_HINT)
-        raise UserError(f"the command could not be measured: {why}", hint="see it by itself: hugewise run --policy ...")
+        raise never_ran(blocks, service=service) or _unmeasured("no run of it counted", service=service)
     whole = [block for block in blocks if block.state == "complete" and block.seconds is not None]
     pairs = [[value for one in block.attempts if (value := _value(one, metric)) is not None] for block in whole]
     logs = [math.log(pair[1] / pair[0]) for pair in pairs if len(pair) == 2 and min(pair) > 0]
@@ -140,16 +141,26 @@ def judged(
         memory=max((one.peak_bytes or 0 for one in ended), default=0),
         faults=fmean(known) if known else None,
         same_output=None if service else _same(folder, ended),  # a load tells of its own speed
-        **{name: _most(ended, name) for name in ("forked", "executed", "threads")},
+        **{name: _most(ended, name) for name in ("forked", "executed", "threads", "ended", "shared_bytes")},
     )
 
 
-def must_have_begun(blocks: Sequence[Block]) -> None:
-    """Raise UserError where there are attempts of a service, and not one of them began: what is wrong is the call."""
+def never_ran(blocks: Sequence[Block], *, service: bool = False) -> UserError | None:
+    """Why not one run of the program came to its clock, with the cure; None where one did (or failed there), or where
+    nothing is known of any. Also of a pilot that an error broke off, which says less than the tries themselves.
+    """
     attempts = [one for block in blocks for one in block.attempts]
-    why = next((one.reason for one in attempts if one.reason), None)
-    if why is not None and not any(one.state in ("accepted", "failed") for one in attempts):
-        raise UserError(f"the service could not be started: {why}", hint=_SERVICE_HINT)
+    if any(one.state in ("accepted", "failed") for one in attempts):
+        return None
+    told = [*(one.reason for one in attempts), *(why for block in blocks for why in block.unstarted.values())]
+    why = next(filter(None, told), None)
+    return None if why is None else _unmeasured(why, service=service)
+
+
+def _unmeasured(why: str, *, service: bool) -> UserError:
+    if service:
+        return UserError(f"the service could not be measured: {why}", hint=_SERVICE_HINT)
+    return UserError(f"the command could not be measured: {why}", hint="see it by itself: hugewise run --policy ...")
 
 
 def _most(ended: Sequence[Attempt], name: str) -> int | None:
@@ -222,10 +233,17 @@ def needed(found: ProgramAsIs, seconds: float, alpha: float, spent: float) -> st
 
 
 def remarks(
-    found: ProgramAsIs, seconds: float, alpha: float, *, loaded: bool = False, spent: float = 0.0
+    found: ProgramAsIs,
+    seconds: float,
+    alpha: float,
+    *,
+    loaded: bool = False,
+    uncounted: bool = False,
+    spent: float = 0.0,
 ) -> Iterator[str]:
     """What can be said at once: what `seconds` of confirmation can show, and what stands in the way. `loaded`: it is
-    the time of a load that is judged; `spent`: seconds that the pilot took.
+    the time of a load that is judged, `uncounted`: of one that does not say how much it did; `spent`: seconds that the
+    pilot took.
     """
     pairs, declared = found.pairs_in(seconds), found.declared(seconds)
     least = power.least_pairs(alpha, declared)
@@ -247,6 +265,12 @@ def remarks(
         yield (
             "its load takes the same time whatever the server does, as one that runs by the clock: let it do a fixed"
             " work, or have a value judged that it prints (--value)"
+        )
+    if uncounted:
+        yield (
+            "how much its load does is not known, only how long it takes: one that does less under a setting would seem"
+            " better; name the count in its output (--value 'operations,neutral=regex:PATTERN'), and the time for each"
+            " is judged"
         )
     if found.same_output is False:
         yield "its output differs between runs of the same: see that each does the same work"

@@ -22,6 +22,7 @@ __all__ = ["allocator_of", "is_own", "program_of"]
 _MOST = 64 << 20  # bytes of its file that are looked at
 
 
+_OLD = Allocator(name="glibc", tuned=False, why="its glibc is older than 2.35, which has the tunable")
 _AS_IS = Treatment(policy="as-is", mechanism="process", target=PageTarget("any", 4096))
 _PORTS = 1 << 10  # of numbers that are written and not used: nothing is started
 
@@ -61,7 +62,18 @@ def allocator_of(command: Sequence[str], environment: Mapping[str, str] | None =
     preloaded = [] if secure else found.environment.get("LD_PRELOAD", "").replace(":", " ").split()
     names = [os.path.realpath(found.path), *(f"/lib/{name}" for name in needed(data))]
     names += [name if name.startswith("/") else f"/lib/{name}" for name in preloaded]
-    return allocator(read_program(io.BytesIO(data)), names, found.environment, secure=secure)
+    file = read_program(io.BytesIO(data))
+    seen = allocator(file, names, found.environment, secure=secure)
+    return _OLD if seen.name == "glibc" and seen.tuned and _untunable(file.interpreter) else seen
+
+
+def _untunable(interpreter: str | None) -> bool:
+    """Whether the loader of a program of glibc lacks the tunable: the list of tunables is the loader's."""
+    try:
+        data = reading.content(Path(interpreter or "/nowhere"), _MOST, part="head")
+    except (OSError, reading.UnreadableError):
+        return False
+    return "tunable" not in read_program(io.BytesIO(data)).holds
 
 
 def _gains(path: str) -> bool:

@@ -13,10 +13,13 @@ from hugewise import workloads
 from hugewise.advise.candidates import SettingCandidate
 from hugewise.advise.decision import Priority
 from hugewise.errors import UserError
+from hugewise.model.metric import OPERATIONS
 from hugewise.plan.cells import resolve
 from hugewise.quantity import format_duration
 from hugewise.study import load as studies
 from hugewise.study.study import Study
+from hugewise.study.tables import Between, Design, Validity
+from hugewise.workloads._own_pool import without_pool
 
 __all__ = [
     "AS_IS",
@@ -28,6 +31,7 @@ __all__ = [
     "check",
     "command",
     "confirmation",
+    "counted",
     "environment",
     "pilot",
     "screening",
@@ -61,6 +65,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     pool        hugetlb memory that the workload needs, in bytes; 0: as the pilot finds
     curve       what is asked for is the gain against the memory on huge pages, and no setting
     priority    what the best is (`hugewise.advise.decision`)
+    between, validity, design   tables of the study that it is asked of; None: the usual ones
     """
 
     workload: dict[str, Any]
@@ -71,6 +76,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     pool: int = 0
     curve: bool = False
     priority: Priority = "speed"
+    between: Between | None = None
+    validity: Validity | None = None
+    design: Design | None = None
 
     @property
     def of_service(self) -> bool:
@@ -113,6 +121,12 @@ def environment(asked: Question) -> Mapping[str, str] | None:
     given = asked.workload.get("parameters", {}).get("environment", ())
     path = {name: os.environ[name] for name in ("PATH",) if name in os.environ}
     return path | dict(str(each).partition("=")[::2] for each in given)
+
+
+def counted(asked: Question) -> bool:
+    """Whether its output is read for how much was done."""
+    given = asked.workload.get("parameters", {}).get("values", ())
+    return any(str(each).partition(",")[0].strip() == OPERATIONS for each in given)
 
 
 def check(asked: Question) -> None:
@@ -210,9 +224,12 @@ def _study(
     parameters = {**asked.workload.get("parameters", {})}
     if (asked.pool or pool) and _takes_pool(asked.workload["name"]):
         parameters["pool_bytes"] = asked.pool or pool
+    if any(not isinstance(use, str) and use.get("parameters", {}).get("own_pool") for use in policies):
+        # The pool is there for all arms of a run, and PostgreSQL takes what it finds.
+        parameters["server"] = list(without_pool(tuple(map(str, parameters.get("server", ())))))
     timeout = f"{max(1.0, asked.seconds / 4):.0f}s"
     workload = {"delivery": {"share": 0.0}, "timeout": timeout, **asked.workload, "parameters": parameters}
-    if asked.of_service:  # resident where a calibration of it lets it be
+    if asked.of_service and asked.design is None:  # resident where a calibration of it lets it be
         how = {"design": {"kind": "auto"}, **how}
     data = {
         "format": 1,
@@ -225,4 +242,6 @@ def _study(
         "workload": [workload],
         **how,
     }
-    return studies.read(data, "command line")
+    tables = {"between": asked.between, "validity": asked.validity, "design": asked.design}
+    given = {key: table for key, table in tables.items() if table is not None}
+    return msgspec.structs.replace(studies.read(data, "command line"), **given)

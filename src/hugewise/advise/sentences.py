@@ -11,7 +11,7 @@ from hugewise.quantity import format_size
 from hugewise.report import numbers
 from hugewise.visible import printable
 
-__all__ = ["beside", "grown", "mib", "nothing_smaller", "objective", "of_memory", "price", "table"]
+__all__ = ["beside", "grown", "mib", "nothing_smaller", "objective", "of_memory", "price", "table", "together"]
 
 _LITTLE = 10 << 20
 _UNCHANGED = 0.005  # of a footprint
@@ -106,6 +106,17 @@ def beside(found: Neighbours) -> str:
     return (
         f"of those that run now {mib(found.eligible)} would be eligible for pages of {format_size(found.size)}"
         f" ({named}), and grow by {mib(found.growth)} at most{unread}"
+    )
+
+
+def together(verdicts: int, answers: int, each: float, wrong: float) -> str:
+    """How sure several answers are together, of which each verdict is wrong with a chance of at most `each`."""
+    rest = "" if verdicts == answers else f", {verdicts} of which rest on a verdict"
+    alone = f"{100 * (1 - each / verdicts):.4g}%"
+    return (
+        f"{answers} answers{rest}: the chance that any of them is wrong is at most {numbers.percent(wrong)}, as each"
+        f" verdict alone is wrong with at most {numbers.percent(each)} (--confidence {alone}: {numbers.percent(each)}"
+        " over all)."
     )
 
 

@@ -17,6 +17,7 @@ from hugewise import published
 from hugewise.analysis import series
 from hugewise.analysis.beside import beside
 from hugewise.analysis.guest_arms import counted, guests
+from hugewise.analysis.work import with_work
 from hugewise.errors import RunError, UserError
 from hugewise.model.design import qualified
 from hugewise.model.policy import Treatment
@@ -151,6 +152,7 @@ def _cell(
     for method, comparison in found:
         if method.contrast.cell == cell.id:
             said = qualified(comparison, kind, run.opened.withheld.get(cell.id))
+            said = with_work(said, cell, own, run.study.margin)
             said = _estimate(said) if run.left_out else said
             (end_points if isinstance(method, EndPoint) else comparisons).append(_with_shares(said, arms))
     return CellResult(

@@ -143,6 +143,7 @@ def _carried(cell: CellRecord, one: Comparison, design: Design, guests: Guests |
             "treatment of the baseline": identity(arms[one.baseline]),
             "design": f"{design.kind} {design.turns}" if design.kind == "crossover" else design.kind,
             "estimand": one.estimand,
+            "client": "on a host of its own" if cell.apart else "beside its servers",
         }
         | ({} if guests is None else _machines(guests, one)),
         pairs=one.n,

@@ -22,13 +22,13 @@ from hugewise.stats.pooling import HostEstimate
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Run
 
-__all__ = ["FORMAT", "HostCell", "HostComparison", "HostSummary", "Level", "summarised", "summary_of"]
+__all__ = ["FORMAT", "ArmLevel", "HostCell", "HostComparison", "HostSummary", "summarised", "summary_of"]
 
 FORMAT = 1
 """Rises when what is in it is made in another way: one that was kept is then made anew."""
 
 
-class Level(msgspec.Struct, frozen=True, kw_only=True):
+class ArmLevel(msgspec.Struct, frozen=True, kw_only=True):
     """The values of one arm: in the metric's unit, over its accepted attempts in complete blocks. `low` and `high` are
     the 5% and the 95% quantile.
     """
@@ -61,7 +61,7 @@ class HostCell(msgspec.Struct, frozen=True, kw_only=True):
     workload: str
     metric: Metric
     baseline: str
-    levels: tuple[Level, ...]
+    levels: tuple[ArmLevel, ...]
 
 
 class HostSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,8 +141,8 @@ def _cell(cell: CellResult) -> HostCell:
     )
 
 
-def _level(one: ArmSummary) -> Level:
-    return Level(
+def _level(one: ArmSummary) -> ArmLevel:
+    return ArmLevel(
         arm=one.arm,
         n=one.n,
         failed=one.failed,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from hugewise.analysis.host_summary import Level
+from hugewise.analysis.host_summary import ArmLevel
 from hugewise.analysis.pooling import MeasuredHost
 from hugewise.model.fleet import StratumLevel
 
@@ -19,7 +19,7 @@ _Arm = tuple[str, str, str, str]  # stratum, cell, metric, arm
 
 def levels(measured: Sequence[MeasuredHost]) -> Iterator[StratumLevel]:
     """Of each stratum, cell and arm, in the order of the hosts."""
-    found: dict[_Arm, list[Level]] = {}
+    found: dict[_Arm, list[ArmLevel]] = {}
     for host in measured:
         for each in host.summary.cells:
             for one in each.levels:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from hugewise.machine import noise, probe
-from hugewise.machine.site import Site
+from hugewise.machine.site import ClientSite, Site
 from hugewise.model.trial import Trial
 from hugewise.plan.plan import Arm, Cell
 from hugewise.study.tables import Slots
@@ -34,6 +34,7 @@ class Boarded(Protocol):
     meets        launchers there can wait for others of this host
     cwd          where that runs unless it says so: the same in all sessions of a run
     places       CPUs of each slot of the design, of which the attempt has its trial's; none where it has all
+    far          the host of their own that its clients are on; None: they are on the site
     """
 
     own: bool
@@ -41,6 +42,11 @@ class Boarded(Protocol):
     site: Site
     cwd: str
     places: Slots
+
+    @property
+    def far(self) -> ClientSite | None:
+        """See above."""
+        ...
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -78,18 +84,26 @@ class Boarding(Protocol):
 
 @dataclass
 class HostBoarding:
-    """This host, for all attempts of a session: it is there already, and stays."""
+    """This host, for all attempts of a session: it is there already, and stays.
+
+    clients  reaches the host of clients, anew where it was lost; raises MachineError
+    """
 
     site: Site
     cwd: str
     places: Slots = ()
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    clients: Callable[[], ClientSite] | None = None
+    far: ClientSite | None = None
     own = False
     meets = True
 
     def board(self, cell: Cell, arm: Arm, trial: Trial, number: int, outputs: Path) -> HostBoarding:
-        """It is boarded by everybody."""
-        return self
+        """It is boarded by everybody, with the host of its clients where that is another one."""
+        if not cell.apart:
+            return self
+        assert self.clients is not None, "a run whose clients are apart has reached their host"
+        return replace(self, far=self.clients())
 
     def look(self, here: noise.Snapshot) -> noise.Snapshot:
         """It was looked at already."""

@@ -12,6 +12,7 @@ from hugewise.errors import AttemptLostError, ProbeError, StorageError
 from hugewise.files import RESUME, storing
 from hugewise.host.local_machine import apart, groups_of
 from hugewise.machine import probe, serving
+from hugewise.machine.machine import Machine
 from hugewise.model.metric import COUNTERS
 
 __all__ = ["probes"]
@@ -36,10 +37,10 @@ def probes(
         jobs = []
         for work in works:
             streams = (work.draft / f"stdout{suffix}", work.draft / f"stderr{suffix}")
-            spec = _spec(group, work, *streams, meeting, twin=twin)
+            spec, machine = _spec(group, work, *streams, meeting, twin=twin)
             stderr = work.draft / f"probe-stderr{suffix}"
             job = probe.Job(spec, told=work.draft / spec_name, events=work.draft / events_name, stderr=stderr)
-            jobs.append((work.site.machine, job))
+            jobs.append((machine, job))
         with storing(str(works[0].draft)):
             alongside = beside.timing(held=beside.gate and meeting is not None)
             statuses = serving.run(jobs, meeting, before=beside.mark, alongside=alongside)
@@ -72,10 +73,12 @@ def _said(work: Work, job: probe.Job, status: int) -> list[probe.Event]:
 
 def _spec(
     group: Group, work: Work, stdout: Path, stderr: Path, meeting: serving.Meeting | None, *, twin: bool
-) -> probe.Spec:
+) -> tuple[probe.Spec, Machine]:
+    """What the probe is told, and where."""
     treatment, cell, start, play = work.arm.treatment, group.cell, work.command, work.play
     pad = {"HUGEWISE_PAD": "x" * work.trial.environment_pad}
-    environment, cwd, cpus = play.surroundings({**start.environment, **pad})
+    added = {**start.environment, **pad}
+    environment, cwd, cpus = play.surroundings(added)
     places = work.boarded.places
     # A client's counters, and its pages, are not those of the system under test.
     counters = () if twin or play.served else tuple(counter.event for counter in COUNTERS)
@@ -85,7 +88,7 @@ def _spec(
         *(("--counters", ",".join(counters)) if counters else ()),
         *(("--gate",) if meeting is not None else ()),
     )
-    return probe.Spec(
+    spec = probe.Spec(
         argv=(*start.argv, *words) if start.micro else start.argv,
         micro=start.micro,
         env=environment,
@@ -106,3 +109,4 @@ def _spec(
         own_ipc=apart(work.site.machine, cell.account),
         groups=groups_of(work.site.machine, cell.account),
     )
+    return play.afar(spec, work.site.machine, added)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from hugewise.machine.machine import Contained
+from hugewise.machine.patience import PATIENCE_S, Patience, StuckError, patient_text
 from hugewise.model.host import Host
 
 __all__ = ["footprint", "most_shared", "peaks"]
@@ -15,11 +16,16 @@ _SIZE = re.compile(r"^(\w{1,64}):[ \t]{1,64}(\d{1,15}) kB$", re.MULTILINE | re.A
 
 
 def footprint(host: Host, pids: Iterable[int]) -> int | None:
-    """Bytes resident: proportional set size and hugetlb pages of these processes."""
-    total, shared = 0, 0
+    """Bytes resident: proportional set size and hugetlb pages of these processes; None where there are none, and where
+    one of them cannot be read in time.
+    """
+    total, shared, patience = 0, 0, Patience(PATIENCE_S)
     for pid in pids:
         with suppress(OSError):
-            sizes = _sizes(host.read(f"/proc/{pid}/smaps_rollup"))
+            try:
+                sizes = _sizes(patient_text(host, f"/proc/{pid}/smaps_rollup", patience))
+            except StuckError:
+                return None
             total += sizes.get("Pss", 0) + sizes.get("Private_Hugetlb", 0)
             shared = max(shared, sizes.get("Shared_Hugetlb", 0))
     return (total + shared) or None

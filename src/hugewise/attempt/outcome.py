@@ -11,7 +11,7 @@ import msgspec
 from hugewise.attempt import delivery
 from hugewise.machine import probe
 from hugewise.machine.noise import Difference
-from hugewise.model.metric import COUNTERS, RATES
+from hugewise.model.metric import COUNTERS, OPERATIONS, RATES, WALL_US
 from hugewise.model.pages import PageTarget
 from hugewise.model.scene import Reading, RoleUse
 from hugewise.model.trial import AttemptState, Delivery
@@ -248,6 +248,17 @@ def heard(found: Outcome, said: Mapping[str, float] | str) -> Outcome:
     if isinstance(said, str):
         return found.failed(said) if found.state == "accepted" else found
     return found.adding(said)
+
+
+def with_work(found: Outcome) -> Outcome:
+    """`found` with the elapsed time for each operation, where it says how many there were."""
+    if OPERATIONS not in found.metrics:
+        return found
+    wall, work = found.wall_s, found.metrics[OPERATIONS]
+    if wall is None or not work or work < 0:
+        why = found.absent.get("wall_s", "it was not timed") if wall is None else f"{OPERATIONS} is {work or 0:g}"
+        return found.adding({WALL_US.name: None}, why)
+    return found.adding({WALL_US.name: 1e6 * wall / work})
 
 
 def with_footprint(found: Outcome, proof: Delivery) -> Outcome:

@@ -6,7 +6,6 @@ measured part (then the attempt is tried again) or in it (then it failed).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +15,8 @@ from typing import Literal
 import msgspec
 
 from hugewise.attempt import believed
+from hugewise.attempt.apart import Apart
+from hugewise.attempt.moments import MarkedEnds
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.play import Play, Surroundings
 from hugewise.attempt.played import Played
@@ -25,13 +26,13 @@ from hugewise.files import storing
 from hugewise.host.counting import Counting
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.scratch import Scratch, file_system
-from hugewise.machine import noise, probe
-from hugewise.machine.machine import Contained, Folders, Running
+from hugewise.machine import probe
+from hugewise.machine.machine import Contained, Folders, Machine, Running
 from hugewise.machine.roles import roles
-from hugewise.machine.site import Site
+from hugewise.machine.site import ClientSite, Site
 from hugewise.model.design import FixedWork, Slicing, Visited
 from hugewise.model.metric import COUNTERS
-from hugewise.model.scene import Data, Part, Places, Reading, RoleUse, Scene, Staged, Write, counted
+from hugewise.model.scene import Data, Part, Parted, Places, Reading, RoleUse, Scene, Staged, Write, counted
 from hugewise.model.workload import ParameterValue
 from hugewise.plan.plan import Arm, Cell
 from hugewise.reading import UnreadableError
@@ -42,16 +43,6 @@ __all__ = ["Performance"]
 # Beyond this share of its resident pages, faults in the measured part say that the system under test was not warm yet.
 # Some hundred are of a server's own life (a worker that starts, a buffer) whatever its size.
 _WARM, _FEW = 0.01, 500
-
-
-@dataclass(frozen=True)
-class _Moment:
-    """Counters of both roles and of the machine at one end of the measured part."""
-
-    t: float
-    host: noise.Snapshot
-    sut: RoleUse
-    client: RoleUse
 
 
 @dataclass(kw_only=True)
@@ -71,6 +62,7 @@ class Performance(Play):
     kept: dataset.Kept | None = None
     turns: Slicing | None = None  # how it takes turns with other arms, where it does
     cwd: str | None = None  # where commands of the user's own run
+    far: ClientSite | None = None  # where the clients are, if on a host of their own
     problem: Problem | None = None
     reading: Reading = field(default_factory=Reading)
     filled: list[probe.Coverage] | None = None
@@ -78,17 +70,22 @@ class Performance(Play):
     parts: tuple[Part, ...] = ()  # what counts of the measured part, where that is not all of it
     footprint: int | None = None
     peaks: list[int] = field(default_factory=list)
+    begun: Mapping[str, int] = field(default_factory=dict)
     marks: list[str] = field(default_factory=list)
     counted: probe.Counters | str = "the measured part was not completed"  # of the servers, or why not
     _unheld: bool = False
     _counting: Counting | None = None
     _stage: Stage | None = None
     _scene: Scene | None = None
-    _moments: list[_Moment] = field(default_factory=list)
+    _apart: Apart | None = None
+    _moments: MarkedEnds = field(default_factory=MarkedEnds)
 
     def surroundings(self, added: Mapping[str, str]) -> Surroundings:
         places = self.stage.places
         return Surroundings(self.stage.environment(added), places.run, places.client if self.served else places.sut)
+
+    def afar(self, spec: probe.Spec, machine: Machine, added: Mapping[str, str]) -> tuple[probe.Spec, Machine]:
+        return (spec, machine) if self._apart is None else (self._apart.spec(spec, added), self._apart.machine)
 
     @property
     def workload(self) -> Staged:
@@ -131,6 +128,10 @@ class Performance(Play):
             cwd=self.cwd,
         )
         given = self.cell.given(self.arm)
+        if self.far is not None:
+            assert isinstance(self.workload, Parted)
+            self._apart = Apart.begin(self.far, client)
+            places = self._apart.places(places, self.workload.far_ports(given, places))
         if self.kept is None and (made := self.workload.data(given)) is not None:
             self._try(lambda: self._make(made, places), "rejected")
         places, self._scene = self._set(given, places)
@@ -145,6 +146,7 @@ class Performance(Play):
             self.client,
             self.arm.treatment,
             self.site.source,
+            far=self._apart,
         )
         self._try(self._before, "rejected")
 
@@ -229,14 +231,14 @@ class Performance(Play):
 
     def mark(self) -> None:
         """The measured part begins or ends."""
-        if self._moments and self._counting is not None:
+        if self._moments.begun and self._counting is not None:
             self._count(self._counting.end)
         sut = self.stage.tested.used() if self.fixed else self.sut.used()
-        self._moments.append(_Moment(time.time(), noise.snapshot(self.site.host), sut, self.client.used()))
-        if len(self._moments) == 1 and self._counting is not None:
+        self._moments.mark(self.site, sut, self.client.used, self.far)
+        if self._moments.first and self._counting is not None:
             self._count(self._counting.begin)
-        if len(self._moments) >= 2:
-            self.around = (self._moments[0].host, self._moments[-1].host)
+        if self._moments.whole:
+            self.around = self._moments.host
             whole = self.visited or self.fixed or not (self.served or self.scene.window is not None)
             self.seconds = None if whole else counted(self._parts)
 
@@ -260,9 +262,9 @@ class Performance(Play):
 
     def timed(self, *, failed: bool = False) -> None:
         """The timed command has ended; where it has `failed`, the reason may be that a server is about to be gone."""
-        if self.scene.window is None and len(self._moments) < 2:  # else its turns were over before
+        if self.scene.window is None and not self._moments.whole:  # else its turns were over before
             self.mark()
-        if self._counting is not None and len(self._moments) == 2:
+        if self._counting is not None and self._moments.whole:
             self._count(self._take_counts)
         self._try(self.stage.check_again if failed else self.stage.check, "failed")
 
@@ -281,7 +283,7 @@ class Performance(Play):
             self.coverage = self.stage.scan()  # the proof first: walking every process's page tables takes longer
         except ProbeError as error:
             self.marks.append(f"no proof of its pages: {error.message}")
-        self.footprint = self.stage.tested.footprint()
+        self.footprint, self.begun = self.stage.tested.footprint(), self.stage.tested.begotten()
         if self.fixed:
             self.peaks = self.stage.tested.peaks()
 
@@ -303,7 +305,7 @@ class Performance(Play):
 
     def begin_anew(self) -> None:
         """The measured part was broken off for the sake of another, and begins once more."""
-        self._moments.clear()
+        self._moments.begin_anew()
         if self._counting is not None:
             self._stop_counting()
             self.counted = "the counters were stopped when the client began anew, as another arm's server had ended"
@@ -312,7 +314,7 @@ class Performance(Play):
         """Look at the memory if that is still to be done, run what comes after, and read the outputs."""
         self._try(self.look, "failed")
         self._try(lambda: [self.stage.do(step) for step in self.scene.after], "failed")
-        if self.problem is not None or len(self._moments) < 2:
+        if self.problem is not None or not self._moments.whole:
             return
         try:
             self.reading = believed.read(self.workload, self._played(), self.cell.given(self.arm))
@@ -322,6 +324,8 @@ class Performance(Play):
         if self.reading.problem is not None:
             self.problem = Problem("failed", self.reading.problem)
         self.marks += [mark for mark in self.reading.marks if self._told(mark)]
+        if self._apart is not None:
+            self.marks += self._apart.marks(self._moments.carried, counted(self._parts))
         faults, resident = self.use("sut").faults, self.footprint
         warmed = self.served and not self._unheld and not self.fixed
         if warmed and faults is not None and resident:
@@ -337,6 +341,8 @@ class Performance(Play):
             except StageError as error:
                 self.marks.append(error.message)
         self.scratch.clear()
+        if self.far is not None:
+            self.far.scratch.clear()
 
     def close(self) -> None:
         """Whatever happened: nothing of it lives on."""
@@ -350,26 +356,24 @@ class Performance(Play):
 
     def use(self, role: Literal["sut", "client"]) -> RoleUse:
         """What a role used in the measured part."""
-        if len(self._moments) < 2:
-            return RoleUse()
-        first, last = self._moments[0], self._moments[-1]
-        return last.sut.since(first.sut) if role == "sut" else last.client.since(first.client)
+        return self._moments.use(role)
 
     @property
     def measured(self) -> tuple[float, float] | None:
-        """Begin and end of the measured part, UTC epoch seconds; None when it was not completed."""
-        return (self._moments[0].t, self._moments[-1].t) if len(self._moments) >= 2 else None
+        """Begin and end of the measured part, by the clients' clock; None when it was not completed."""
+        return self._moments.ends if self._moments.whole else None
 
     @property
     def _parts(self) -> tuple[Part, ...]:
-        begin, end = self._moments[0].t, self._moments[-1].t
-        return self.parts or (Part(begin, end),)
+        return self.parts or (Part(*self._moments.ends),)
 
     def facts(self) -> Mapping[str, str | int | float]:
         """What was done, with what data, and where they lay."""
         found = {name: fact for name, fact in self.reading.facts.items() if self._told(name)}
         if self.kept is not None:
             found |= {"data_sha256": self.kept.digest, "data_bytes": self.kept.bytes}
+        if self._apart is not None and self._moments.whole:
+            found |= self._apart.facts(self._moments.carried, counted(self._parts))
         if isinstance(self.scratch, Scratch):
             found["storage"] = f"{self.scratch.path.parent} ({file_system(self.scratch.path)})"
         return found
@@ -379,9 +383,7 @@ class Performance(Play):
         return not self.site.machine.emulated or name not in self.reading.of_time
 
     def _played(self) -> Played:
-        measured = self.measured
-        assert measured is not None
-        return Played(self.stage, *measured, self.use("sut"), self.use("client"), self._parts)
+        return Played(self.stage, *self._moments.ends, self.use("sut"), self.use("client"), self._parts)
 
     def _try(self, act: Callable[[], object], state: Literal["rejected", "failed"]) -> None:
         """Do it unless something went wrong before; a failure on stage is kept."""

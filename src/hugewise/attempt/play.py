@@ -5,12 +5,13 @@ from __future__ import annotations
 import pwd
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from hugewise.attempt.outcome import Problem
 from hugewise.attempt.stage import StageError
 from hugewise.machine import noise, probe
-from hugewise.machine.machine import Running
+from hugewise.machine.machine import Machine, Running
 from hugewise.model.scene import Reading, RoleUse
 
 __all__ = ["Alone", "Play", "Surroundings"]
@@ -34,6 +35,7 @@ class Play:
     filled   what backed the servers' memory before their turns (empty: nothing is proven of that); None where there are
              no turns
     peaks    bytes that each process of the servers had at its most, where that was looked at
+    begun    what the servers have begun, where that was seen (`Attempt.begun`)
     around   the machine's counters at both ends of the measured part, where they were looked at
     """
 
@@ -48,12 +50,19 @@ class Play:
     coverage: Sequence[probe.Coverage] = ()
     footprint: int | None = None
     peaks: Sequence[int] = ()
+    begun: Mapping[str, int] = MappingProxyType({})
     marks: Sequence[str] = ()
     counted: probe.Counters | str = ""
 
     def surroundings(self, added: Mapping[str, str]) -> Surroundings:
         """What the timed command finds, which has `added` in its environment."""
         raise NotImplementedError
+
+    def afar(self, spec: probe.Spec, machine: Machine, added: Mapping[str, str]) -> tuple[probe.Spec, Machine]:
+        """How and where the timed command is started, which has `added` in its environment: as told, unless it is a
+        client on a host of its own.
+        """
+        return spec, machine
 
     def supply(self) -> None:
         """Lay out what it needs."""

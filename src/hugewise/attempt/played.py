@@ -38,5 +38,8 @@ class Played:
         return next(filter(None, (believed.said(self.stage.outputs / name) for name in names)), "")
 
     def files(self, pattern: re.Pattern[str]) -> Iterator[bytes]:
-        """Regular files of the run folder by name."""
+        """Regular files by name: of the run folder, or of the clients' own where they are elsewhere."""
+        far = self.stage.far
+        if far is not None:
+            return far.machine.files(far.folder, pattern)
         return self.stage.machine.files(self.stage.places.run, pattern)

@@ -12,8 +12,9 @@ from hugewise.machine import probe
 from hugewise.model.scene import Listens, Says
 from hugewise.reading import UnreadableError, patiently
 
-__all__ = ["how_ended", "left_behind", "unready"]
+__all__ = ["how_ended", "left_behind", "taken", "unready"]
 
+_NUMBER = re.compile(r"[0-9]+")
 _FOREGROUND = (
     "it went into the background, where nothing of it can be measured: have it stay in the foreground, such as by"
     " `--daemonize no`, `-g 'daemon off;'` or without `-d`"
@@ -40,6 +41,26 @@ def _unheard(waited: Listens, processes: Sequence[int]) -> str | None:
     taken = any(_is(waited, one) for one in others)
     whose = ": another program listens there already (see: ss -ltnxp); let it choose {port}" if taken else ""
     return f"it does not listen at {what}{at}{whose}"
+
+
+def taken(port: int, processes: Sequence[int]) -> str | None:
+    """Why whoever was asked at `port` is not the server with these `processes`: another one holds it, or a unix socket
+    that has its number in its name, and they do not. None where they do, or nobody does (a port of UDP).
+    """
+    own, others = listening(processes)
+    if any(_has(port, one) for one in own):
+        return None
+    found = next((one for one in others if _has(port, one)), None)
+    if found is None:
+        return None
+    whose = "no process of the service, or one that cannot be looked into, but another one"
+    return f"at {found} listens {whose} (see: ss -ltnxp): it was that which answered"
+
+
+def _has(port: int, one: ListeningSocket) -> bool:
+    if one.path is None:
+        return one.port == port
+    return str(port) in _NUMBER.findall(one.path)
 
 
 def _is(waited: Listens, found: ListeningSocket) -> bool:

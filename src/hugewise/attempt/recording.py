@@ -11,9 +11,11 @@ from hugewise.attempt import believed, emulation, laying, outcome
 from hugewise.attempt.disturbances import disturbances
 from hugewise.attempt.outcome import Outcome
 from hugewise.attempt.underway import Group, Work
+from hugewise.host.pool import pool_folder
 from hugewise.machine import noise, probe
+from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt, Delivery
-from hugewise.model.workload import Hearing
+from hugewise.model.workload import Hearing, OwnPool
 from hugewise.plan.plan import Cell
 from hugewise.quantity import format_size
 from hugewise.reading import UnreadableError
@@ -71,7 +73,7 @@ def stored(group: Group, work: Work) -> Attempt:
         series=() if timeless else play.reading.series,
         facts=play.facts(),
         guest=work.backed.facts,
-        begun={} if play.served else _begun(work),
+        begun=dict(play.begun) if play.served else _begun(work),
         laid={} if work.laid is None else laying.summary(work.laid),
     )
 
@@ -84,10 +86,30 @@ def _begun(work: Work) -> dict[str, int]:
 
 
 def _proof(group: Group, work: Work, change: noise.Difference | None) -> Delivery:
-    """What is proven of its pages; a layout that the library did not have is not delivered, whatever is demanded."""
-    found = _backed(group, work, change)
-    why = None if work.laid is None else laying.undelivered(work.laid, work.arm.treatment)
+    """What is proven of its pages; a layout that the library did not have, or pages that a server did not take by an
+    option of its own, are not delivered, whatever is demanded.
+    """
+    found, cell, treatment = _backed(group, work, change), group.cell, work.arm.treatment
+    why = None if work.laid is None else laying.undelivered(work.laid, treatment)
+    if isinstance(cell.workload, OwnPool):
+        why = why or cell.workload.short(treatment, cell.given(work.arm), found.coverage)
+    why = why or _of_others(group, treatment, found.coverage)
     return found if why is None else msgspec.structs.replace(found, delivered=False, reason=why)
+
+
+def _of_others(group: Group, treatment: Treatment, coverage: Mapping[str, int]) -> str | None:
+    """Why an arm that asks for no pool has what was reserved for others: its server takes what it finds. Of a pool that
+    was there before nobody can tell whose its pages are.
+    """
+    if treatment.target.kind == "hugetlb" or treatment.layout:
+        return None
+    before = group.bench.settings.initial
+    for size, pages in group.bench.pools.items():
+        none_before = before.get(f"{pool_folder(size)}/nr_hugepages", "") == "0"
+        if pages and none_before and coverage.get(f"hugetlb:{size}"):
+            cure = "have its server told not to take them (PostgreSQL: huge_pages=off), or have no pool in this run"
+            return f"it took pages of the pool that this run has reserved for other arms: {cure}"
+    return None
 
 
 def _backed(group: Group, work: Work, change: noise.Difference | None) -> Delivery:
@@ -149,7 +171,7 @@ def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: D
     if play.visited:
         result = result.adding({"wall_s": None}, "one client was timed, which visited the servers of all arms")
     if isinstance(cell.workload, Hearing) and work.broken is None:  # what it said may have gone with its guest
-        result = outcome.heard(result, _heard(cell.workload, cell, work))
+        result = outcome.with_work(outcome.heard(result, _heard(cell.workload, cell, work)))
     result = outcome.with_footprint(result, proof).adding(
         {"lifetime_faults": work.cgroup_faults, "charged_peak_bytes": work.cgroup_peak}, "no cgroup counted it"
     )

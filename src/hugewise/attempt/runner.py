@@ -193,6 +193,7 @@ def supply(group: Group) -> None:
             kept=bench.data.get(cell.id),
             turns=group.slicing,
             cwd=work.boarded.cwd,
+            far=work.boarded.far,
         )
         play.supply()
         work.launch = play.scene.timed

@@ -19,7 +19,8 @@ from typing import Literal
 import msgspec
 
 from hugewise.attempt import believed, outcome
-from hugewise.attempt.readiness import how_ended, left_behind, unready
+from hugewise.attempt.apart import Apart
+from hugewise.attempt.readiness import how_ended, left_behind, taken, unready
 from hugewise.attempt.under_test import UnderTest
 from hugewise.errors import HugewiseError, ProbeError
 from hugewise.files import storing
@@ -56,6 +57,7 @@ class Stage:
     account     whom they run as; None: as the caller
     sut, client the cgroups of the roles
     treatment   what reaches the servers; None while data are made
+    far         the host of their own that its clients are on, if they are
     """
 
     machine: Machine
@@ -67,6 +69,7 @@ class Stage:
     treatment: Treatment | None
     source: probe.Source
     running: list[tuple[Server, Serving]] = field(default_factory=list)
+    far: Apart | None = None
 
     # -- acts
 
@@ -137,7 +140,9 @@ class Stage:
         """Why a server is not ready, or None when it is."""
         if isinstance(server.ready, Step):
             said = self._run(server.ready)
-            return None if isinstance(said, str) else said.message
+            if isinstance(said, StageError):
+                return said.message
+            return None if server.port is None else taken(server.port, self.tested.processes())
         files = (self.outputs / f"{server.name}.stdout", self.outputs / f"{server.name}.stderr")
         return unready(server.ready, self.tested.processes(), files)
 
@@ -161,8 +166,12 @@ class Stage:
             self.running.pop()[1].close()
 
     def write(self, act: Write) -> None:
-        """Write a text file into the data. Raises StorageError."""
-        self.machine.put(self.places.data, act.path, act.text.encode(), *self._owner)
+        """Write a text file into the data, or for clients elsewhere into their folder. Raises StorageError."""
+        mode = 0o600 if act.private else 0o644
+        if act.far and self.far is not None:
+            self.far.put(act.path, act.text.encode(), mode)
+        else:
+            self.machine.put(self.places.data, act.path, act.text.encode(), *self._owner, mode=mode)
 
     @property
     def _owner(self) -> tuple[int | None, int | None]:
@@ -234,8 +243,9 @@ class Stage:
             case Write():
                 self.write(enough)
             case str():
-                for pid in self.client.processes():
-                    self.machine.signal(pid, signal.Signals[f"SIG{enough}"])
+                there = (self.machine, self.client) if self.far is None else (self.far.machine, self.far.contain)
+                for pid in there[1].processes():
+                    there[0].signal(pid, signal.Signals[f"SIG{enough}"])
 
     def check_again(self) -> None:
         """A client whose server was killed may be gone before the server's launcher is. Raises StageError."""
@@ -277,12 +287,17 @@ class Stage:
 
     def _run(self, step: Step) -> str | StageError:
         spec = self._spec(step.name, step.argv, step.environment, role=step.role, cwd=step.cwd, timeout=step.timeout)
+        machine = self.machine
+        if step.far and self.far is not None:
+            spec, machine = self.far.spec(spec, step.environment, step.cwd), self.far.machine
+        if step.stdin is not None:
+            spec = msgspec.structs.replace(spec, stdin=step.stdin)
         job = probe.Job.below(self.outputs, step.name, spec)
         if step.micro:  # its launcher passes on what it says among its own lines
             spec = msgspec.structs.replace(spec, micro=True)
             job = msgspec.structs.replace(job, spec=spec, events=self.outputs / f"{step.name}.stdout")
         with storing(str(self.outputs)):
-            serving.run([(self.machine, job)])
+            serving.run([(machine, job)])
         ended = outcome.last(serving.events(job), probe.Exit)
         said = self.text(step.name, "stdout")
         if ended is None or ended.timed_out or ended.exceeded is not None or ended.code != 0:
@@ -330,13 +345,18 @@ class Stage:
             gid=gid,
             thp_disable=thp_disable,
             cgroup_procs=tuple(str(path) for path in leaf.procs_files),
-            cpus=cpus or (self.places.sut if role == "sut" else self.places.client),
+            cpus=cpus or (self.places.sut if role == "sut" else self.beside),
             timeout_s=timeout,
             source=self.source,
             announce=announce,
             limits=probe.Limits(rooms=(self.places.data, self.places.run)),
             own_ipc=apart(self.machine, self.account),
         )
+
+    @property
+    def beside(self) -> tuple[int, ...]:
+        """The CPUs of this machine that are the clients', or would be if they were here."""
+        return self.places.client if self.far is None else self.far.beside
 
     def text(self, name: str, stream: str) -> str:
         """What a program said; empty when it said nothing. Raises StageError where that is too much to be read."""
@@ -371,4 +391,6 @@ def ends(stages: Sequence[Stage], processes: Sequence[Running], until: float | N
             left_over.discard(descriptor)
         if not readable:
             return False
+    for process in processes:  # one whose machine is gone has not ended of itself: raises MachineError
+        process.poll()
     return True

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from hugewise.audit import boot_files, running, servers, sysfs, unit_files
 from hugewise.audit.facts import HostFacts
+from hugewise.audit.own import own_run
 from hugewise.audit.root import Root
 from hugewise.errors import UserError
 from hugewise.machine.fingerprint import machine_id
@@ -40,7 +41,8 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
     here = root.folder == Path("/")
     kernel = (root.text("/proc/sys/kernel/osrelease", 256) or "").strip()
     thp = sysfs.thp(root)
-    pools = sysfs.pools(root)
+    run, added = own_run(root)
+    pools = sysfs.pools(root, added)
     hugetlb_groups, memory_groups = sysfs.groups(root)
     paths = unit_files.services(root)
     others = unit_files.aliases(root, paths)
@@ -90,6 +92,7 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
         processes=tuple(each.process for each in seen),
         servers=servers.servers(root, seen, loaded),
         preloads=_preloads(root, loaded),
+        run=run,
         unread=root.unread(),
     )
 

@@ -17,6 +17,7 @@ __all__ = [
     "HugePool",
     "HugetlbGroup",
     "MemoryGroup",
+    "OwnRun",
     "Placed",
     "RunningProcess",
     "ServerConfig",
@@ -40,7 +41,10 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class HugePool(msgspec.Struct, frozen=True, kw_only=True):
-    """A hugetlb pool: its page size in bytes, and numbers of pages (hugetlbpage.rst)."""
+    """A hugetlb pool: its page size in bytes, and numbers of pages (hugetlbpage.rst).
+
+    own   of the total those that a run of hugewise has added, and gives back
+    """
 
     size: int
     total: int
@@ -48,16 +52,35 @@ class HugePool(msgspec.Struct, frozen=True, kw_only=True):
     reserved: int
     surplus: int
     overcommit: int
+    own: int = 0
+
+    @property
+    def lasting(self) -> int:
+        """Pages that are there when no run is."""
+        return max(0, self.total - self.own)
 
     @property
     def stranded(self) -> int:
-        """Pages that nobody uses and nobody has reserved: memory that no other use can have."""
-        return max(0, self.free - self.reserved)
+        """Pages that nobody uses and nobody has reserved: memory that no other use can have. Those of a run are not
+        idle, whether its program has taken them yet or not.
+        """
+        return max(0, self.free - self.reserved - self.own)
 
     @property
     def available(self) -> int:
         """Pages that a new mapping can get: those and what the pool may grow by."""
-        return self.stranded + max(0, self.overcommit - self.surplus)
+        return max(0, self.free - self.reserved) + max(0, self.overcommit - self.surplus)
+
+
+class OwnRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of hugewise that has turned settings here, and has not put them back: root's journal names it.
+
+    alive   it goes on; else it was killed
+    """
+
+    name: str
+    pid: int
+    alive: bool
 
 
 class HugetlbGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,6 +222,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     aliases        other names of services -> their own
     defaults       variables that systemd gives every service
     preloads       files named by an LD_PRELOAD of a unit -> whether they are there
+    run            a run of hugewise's own that has settings turned now
     unread         what could not be read, and why
     """
 
@@ -230,6 +254,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     processes: tuple[RunningProcess, ...] = ()
     servers: tuple[ServerConfig, ...] = ()
     preloads: Mapping[str, bool] = {}
+    run: OwnRun | None = None
     unread: tuple[str, ...] = ()
 
     @property

@@ -139,6 +139,7 @@ def _pools(facts: HostFacts, searched: Searched) -> Iterator[SettingShown]:
             f"{pool.stranded} stranded"
         )
         value += f" ({readable_size(pool.stranded * pool.size)})" if pool.stranded else ""
+        value += f"; {pool.own} of a run of hugewise" if pool.own else ""
         value += f"; may grow by {pool.overcommit}" if pool.overcommit else ""
         where = ", ".join(f"{one.by}: {one.value}" for one in pool_wishes(facts, pool.size))
         policy = f"hugetlb-{format_size(pool.size)}"

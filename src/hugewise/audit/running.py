@@ -17,6 +17,7 @@ from hugewise.audit.facts import RunningProcess, ServerKind
 from hugewise.audit.root import Root
 from hugewise.machine import units
 from hugewise.machine.maps import mappings
+from hugewise.machine.patience import Patience, StuckError
 from hugewise.machine.proc import AT_BASE, AT_SECURE, auxiliary, fields, living, variables
 
 __all__ = ["Seen", "processes"]
@@ -38,6 +39,7 @@ _LIBRARIES = {
     "libc.musl": "musl",
 }
 _HUGE = re.compile(r"/anon_hugepage|/dev/hugepages|/mnt/huge")
+_PATIENCE_S = 10.0  # for a file of a process; of the next one that cannot be read, a second
 _SHARED = re.compile(r"/dev/zero \(deleted\)|/anon_hugepage \(deleted\)|/SYSV[0-9a-f]+ \(deleted\)")
 _SERVICE = re.compile(r"[A-Za-z0-9:_.\\@-]{1,240}\.service")
 # The groups that container managers make, not the services that these are themselves (docker.service).
@@ -80,13 +82,18 @@ class _Reader:
         self.root = root
         self.above = units.top(root.text("/proc/1/cgroup", 1 << 16) or "")
         self._read: Counter[str] = Counter()
+        self._patience = Patience(_PATIENCE_S)
 
     def data(self, path: str, most: int, of: str | None) -> bytes | None:
         """The first so many bytes; nothing where too much was read `of` the account (None: one without a limit)."""
         if of is not None and (self._read[of] >= _MOST_OF_ONE or self._read[""] >= _MOST_OF_ALL):
             self.root.tell(f"processes of {of}", "they have too much to read: not all of it was looked at")
             return None
-        found = self.root.data(path, most, whole=False)
+        try:
+            found = self._patience.of(lambda: self.root.data(path, most, whole=False))
+        except StuckError as error:
+            self.root.tell(path, str(error))
+            return None
         if of is not None and found:
             self._read[of] += len(found)
             self._read[""] += len(found)

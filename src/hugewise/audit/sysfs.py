@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from hugewise.audit.facts import HugePool, HugetlbGroup, MemoryGroup
 from hugewise.audit.root import Root
@@ -59,8 +59,8 @@ def collapses(root: Root) -> bool:
     )
 
 
-def pools(root: Root) -> tuple[HugePool, ...]:
-    """The pools of hugetlb pages of each size that the kernel has."""
+def pools(root: Root, own: Mapping[int, int]) -> tuple[HugePool, ...]:
+    """The pools of hugetlb pages of each size that the kernel has; `own`: pages of a run of hugewise, by size."""
     found = []
     for size in filter(None, sizes_in(root, HUGETLB)):
         folder = f"{HUGETLB}/hugepages-{size >> 10}kB"
@@ -75,6 +75,7 @@ def pools(root: Root) -> tuple[HugePool, ...]:
                     reserved=reserved or 0,
                     surplus=surplus or 0,
                     overcommit=overcommit or 0,
+                    own=min(total, own.get(size, 0)),
                 )
             )
     return tuple(found)

@@ -53,10 +53,17 @@ _INTERPRETER = 3
 
 
 class LoadedUnit(msgspec.Struct, frozen=True):
-    """A service, and the command lines that it starts: these are for the readers of servers' options alone."""
+    """A service, and the command lines that it starts: these are for the readers of servers' options alone.
+
+    starts     each ExecStart= as it is written, with its place; `variables`: name, value and place of each that it is
+               given, the last of a name decides; `confined`: it names files that may not be executed (NoExecPaths=)
+    """
 
     config: UnitConfig
     argvs: tuple[tuple[str, ...], ...]
+    starts: tuple[tuple[str, str], ...] = ()
+    variables: tuple[tuple[str, str, str], ...] = ()
+    confined: bool = False
 
 
 def services(root: Root) -> dict[str, str]:
@@ -134,7 +141,8 @@ def load(root: Root, name: str, path: str | None, also: Iterable[str] = ()) -> L
         invented=tuple(invented),
         turned=tuple(dict.fromkeys(turned)),
     )
-    return LoadedUnit(config, tuple(argvs))
+    starts = tuple((f"{file}:{each.line}", each.value) for file, each in said.get("ExecStart", []))
+    return LoadedUnit(config, tuple(argvs), starts, variables.found(), confined=bool(said.get("NoExecPaths")))
 
 
 def defaults(root: Root) -> tuple[Placed, ...]:
@@ -215,6 +223,9 @@ class _Variables:
 
     def known(self) -> tuple[Placed, ...]:
         return known.environment(self._found)
+
+    def found(self) -> tuple[tuple[str, str, str], ...]:
+        return tuple(self._found)
 
 
 def elf_facts(root: Root, program: str) -> tuple[bool | None, bool | None]:

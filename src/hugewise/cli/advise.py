@@ -74,7 +74,12 @@ class _Dashed(click.Command):
     help="A metric in its output, NAME,DIRECTION,UNIT=regex:PATTERN or =json:PATH (may be repeated).",
 )
 @click.option("--margin", default="2%", show_default=True, help="Smaller differences make none.")
-@click.option("--confidence", default="0.99", show_default=True, help="Confidence of each verdict.")
+@click.option(
+    "--confidence",
+    default="0.99",
+    show_default=True,
+    help="Of each verdict: at 0.99 it is wrong with up to 1%, and any of K (advices, cells) with up to K times that.",
+)
 @click.option("--max-candidates", type=click.IntRange(1, 6), default=6, show_default=True, help="Settings to try.")
 @click.option(
     "--priority",
@@ -91,6 +96,7 @@ class _Dashed(click.Command):
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Write the files to deploy below it.")
 @click.option("--unit", help="The service that the files of --output are for, such as redis-server.service.")
 @click.option("--resume", "resumed", type=click.Path(path_type=Path), help="Go on with the advice in this folder.")
+@click.option("--verbose", is_flag=True, help="Print what stands in details.txt of the advice too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the advice as JSON.")
 @options.ANYWAY
 @options.RESULTS
@@ -103,6 +109,7 @@ def advise(
     output: Path | None,
     unit: str | None,
     as_json: bool,
+    verbose: bool,
     **asked: Any,
 ) -> None:
     """What to set, what it gains, what it costs: advise -- COMMAND ARGS...
@@ -125,9 +132,9 @@ def advise(
     if run_ is not None:
         _of_run(run_, files, as_json=as_json)
     elif study is not None or (resumed is not None and _of_cells(resumed)):
-        _of_study(study, resumed, files, asked, as_json=as_json)
+        _of_study(study, resumed, files, asked, as_json=as_json, verbose=verbose)
     else:
-        _of_command(command, resumed, files, asked, as_json=as_json)
+        _of_command(command, resumed, files, asked, as_json=as_json, verbose=verbose)
 
 
 def _of_cells(folder: Path) -> bool:
@@ -199,10 +206,16 @@ def _option(name: str) -> str:
 
 
 def _of_command(
-    command: Sequence[str], resumed: Path | None, files: _Files | None, asked: dict[str, Any], *, as_json: bool
+    command: Sequence[str],
+    resumed: Path | None,
+    files: _Files | None,
+    asked: dict[str, Any],
+    *,
+    as_json: bool,
+    verbose: bool,
 ) -> None:
     from hugewise.advise import advise as phases  # noqa: PLC0415
-    from hugewise.advise.advice import answer, details, objective, settings  # noqa: PLC0415
+    from hugewise.advise.telling import DETAILS, answer, objective, settings, summary, whole  # noqa: PLC0415
     from hugewise.session import progress  # noqa: PLC0415
 
     anyway, results = asked["anyway"], asked["results"]
@@ -215,17 +228,17 @@ def _of_command(
         told = {"objective": objective(found), "answer": answer(found), "settings": settings(found)}
         say_json(msgspec.to_builtins(found) | told)
     else:
-        if found.curve is None:
-            say(objective(found))
-        say(answer(found))
-        for line in details(found):
-            say(f"  {line}")
-        runs = (found.pilot_folder, found.screening_folder, found.confirmation_folder)
-        for run in filter(None, (*runs, found.apart_folder, found.curve_folder)):
-            say(f"  Run: {run}")
+        if verbose:
+            say(whole(found).removesuffix("\n"))
+        else:
+            if found.curve is None:
+                say(objective(found))
+            say(answer(found))
+            for line in summary(found):
+                say(f"  {line}")
         if found.curve is not None:
             say(f"  Figure: {folder / 'curve.svg'}")
-        say(f"Advice: {folder}")
+        say(f"Advice: {folder} ({DETAILS} in it: what was tried and what not, prices, runs)")
     if files is not None:
         files.of([("", found)])
     if found.arrived != "finished":
@@ -233,10 +246,16 @@ def _of_command(
 
 
 def _of_study(
-    study: str | None, resumed: Path | None, files: _Files | None, asked: dict[str, Any], *, as_json: bool
+    study: str | None,
+    resumed: Path | None,
+    files: _Files | None,
+    asked: dict[str, Any],
+    *,
+    as_json: bool,
+    verbose: bool,
 ) -> None:
     from hugewise.advise import of_study  # noqa: PLC0415
-    from hugewise.advise.advice import details  # noqa: PLC0415
+    from hugewise.advise.telling import DETAILS, details, summary  # noqa: PLC0415
     from hugewise.session import progress  # noqa: PLC0415
 
     begun = None
@@ -259,10 +278,10 @@ def _of_study(
         for one in found.cells:
             if one.advice is not None:
                 say(f"\n{one.cell}:")
-                for line in details(one.advice):
+                for line in (details if verbose else summary)(one.advice):
                     say(f"  {line}")
                 say(f"  Advice: {one.folder}")
-        say(f"\nAdvice: {folder}")
+        say(f"\nAdvice: {folder} ({DETAILS} of each cell: what was tried and what not, prices, runs)")
     if files is not None:
         advised = [(one.cell, one.advice) for one in found.cells if one.advice is not None]
         files.of(advised)
@@ -296,8 +315,8 @@ class _Files(NamedTuple):
     def of(self, advised: Sequence[tuple[str, Any]]) -> None:
         """Write those of advices: the name of the cell (empty: as in the run), and what was found."""
         import hugewise  # noqa: PLC0415
-        from hugewise.advise.advice import recommended  # noqa: PLC0415
         from hugewise.advise.of_study import named  # noqa: PLC0415
+        from hugewise.advise.telling import recommended  # noqa: PLC0415
 
         confirmed = [(cell, each) for cell, each in advised if each.confirmed is not None]
         # What is faster has its files all the same: whether it is worth its memory is the user's to weigh.
@@ -313,10 +332,12 @@ class _Files(NamedTuple):
 
     def write(self, runs: Sequence[Any], arms: Sequence[str | None] = ()) -> None:
         """Write those of the best arm of each cell of these results, or of the arms that are named."""
+        from hugewise.cli.unit_start import of_host  # noqa: PLC0415
         from hugewise.report.deployed import write_files  # noqa: PLC0415
 
         first, *others = runs
-        for line in write_files(first, self.output, self.unit, also=others, arms=arms):
+        start = None if self.unit is None else of_host(self.unit)
+        for line in write_files(first, self.output, self.unit, also=others, arms=arms, start=start):
             say(line, err=self.as_json)
 
 

@@ -9,7 +9,17 @@ from typing import Any
 
 from hugewise.errors import UserError
 
-__all__ = ["check_scale", "must_be_study", "must_be_there", "names", "part_of", "seed", "study_of", "words"]
+__all__ = [
+    "check_scale",
+    "client_of",
+    "must_be_study",
+    "must_be_there",
+    "names",
+    "part_of",
+    "seed",
+    "study_of",
+    "words",
+]
 
 _OF_WORKLOAD = ("metric", "proof", "pool", "prepare", "share", "timeout")
 _OF_STUDY = ("baseline", "method", "margin", "confidence")
@@ -40,6 +50,19 @@ def study_of(study: str | None, command: Sequence[str], policy: str | None, opti
     given = {name: options[name] for name in ("values", "blocks", *_OF_WORKLOAD, *_OF_STUDY)}
     given["prepare"] = words("prepare", given["prepare"])
     return studies.command_study([name.strip() for name in policy.split(",")], argv, time=options["time_"], **given)
+
+
+def client_of(name: str | None, hosts: Path | None) -> Any:
+    """The host of clients of that name in an inventory; None where none is named. Raises UserError, StudyError."""
+    if name is None and hosts is None:
+        return None
+    if name is None or hosts is None:
+        lacking = "--hosts FILE" if hosts is None else "--client NAME"
+        given = f"--client {name}" if hosts is None else f"--hosts {hosts}"
+        raise UserError(f"{given}: {lacking} is missing", hint="name both: --client NAME --hosts HOSTS.toml")
+    from hugewise.fleet import inventory  # noqa: PLC0415
+
+    return inventory.client(hosts, name)
 
 
 def words(name: str, text: str | None) -> list[str]:

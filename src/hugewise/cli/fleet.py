@@ -100,6 +100,28 @@ def doctor(hosts: Path, study: Path | None, **asked: Any) -> None:
         sys.exit(1)
 
 
+@fleet.command(short_help="Install hugewise on every host, from wheels.")
+@_HOSTS
+@click.option(
+    "--wheels",
+    required=True,
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="hugewise's wheel, and those of all that it needs.",
+)
+@click.option("--python", default="python3", show_default=True, help="The Python of the hosts: 3.11 or later.")
+def provision(hosts: Path, wheels: Path, python: str) -> None:
+    """Install hugewise on every host of the inventory, over your own ssh, from the wheels in a folder.
+
+    Hosts need no network: make wheel; pip download --only-binary :all: --dest FOLDER dist/hugewise-*.whl
+    """
+    from hugewise.fleet import inventory
+    from hugewise.fleet import provision as provisioning
+
+    if provisioning.provision(inventory.load(hosts), provisioning.wheels_in(wheels), say, python=python):
+        sys.exit(1)
+
+
 def _conducted(work: Callable[[Callable[[Path], None]], object]) -> None:
     """Do it; where it is interrupted, say what goes on by itself, and how to come back."""
     folders: list[Path] = []

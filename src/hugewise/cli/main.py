@@ -80,6 +80,8 @@ cli.add_command(verify_statistics)
 @options.SCALE
 @options.ONLY
 @options.ARMS
+@options.CLIENT
+@options.CLIENTS
 @click.option("--dry-run", is_flag=True, help="Show the plan and one example order; run nothing.")
 @options.ANYWAY
 @options.KEEPER
@@ -94,11 +96,12 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
     from hugewise.cli.list import show_plan  # noqa: PLC0415
 
     chosen = asking.study_of(study, command, policy, options)
+    client = asking.client_of(options["client"], options["hosts"])
     seed = asking.seed(options["seed"])
     if dry_run:
-        show_plan(hugewise.make_plan(chosen, results=options["results"]), seed)
+        show_plan(hugewise.make_plan(chosen, results=options["results"], client=client), seed)
         return
-    given = {"seed": seed, "results": options["results"], "anyway": options["anyway"]}
+    given = {"seed": seed, "results": options["results"], "anyway": options["anyway"], "client": client}
     running.reported(lambda listener: hugewise.run(chosen, listener=listener, **given), options["keeper"])
 
 
@@ -137,9 +140,10 @@ def report(run_: Path, *, salvage: bool, expect: str | None, output: Path | None
         raise UserError(f"--unit {unit}: there are no files for it", hint="name a folder for them: --output FOLDER")
     results = hugewise.open_results(run_, salvage=salvage, expect=expect)
     if output is not None:
+        from hugewise.cli.unit_start import of_host  # noqa: PLC0415
         from hugewise.report.deployed import write_files  # noqa: PLC0415
 
-        written = write_files(results, output, unit)
+        written = write_files(results, output, unit, start=None if unit is None else of_host(unit))
         show(summary(results))
         say(f"\nFiles to deploy (nothing was applied; see {output / 'README.md'}):")
         for line in written:

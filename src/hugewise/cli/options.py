@@ -8,7 +8,21 @@ import click
 
 from hugewise.cli import completion
 
-__all__ = ["ANYWAY", "ARMS", "COMMAND", "KEEPER", "ONLY", "POLICY", "PREPARE", "RESULTS", "RUN", "SCALE", "STUDY"]
+__all__ = [
+    "ANYWAY",
+    "ARMS",
+    "CLIENT",
+    "CLIENTS",
+    "COMMAND",
+    "KEEPER",
+    "ONLY",
+    "POLICY",
+    "PREPARE",
+    "RESULTS",
+    "RUN",
+    "SCALE",
+    "STUDY",
+]
 __all__ += ["STUDY_OR_WORD", "UNITS"]
 
 STUDY = click.argument("study", required=False, type=click.Path(path_type=Path), shell_complete=completion.studies)
@@ -54,6 +68,13 @@ ARMS = click.option(
     metavar="POLICIES",
     shell_complete=completion.arms,
     help="Only these policies of STUDY, beside its baseline: thp,mthp-64k.",
+)
+CLIENT = click.option("--client", metavar="NAME", help="Have the clients of servers on this host of --hosts.")
+CLIENTS = click.option(
+    "--hosts",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The inventory that --client is in: TOML with tables [[client]].",
 )
 ANYWAY = click.option("--anyway", is_flag=True, help="As root: run beside an account that holds this host's lock.")
 KEEPER = click.option("--keeper", type=click.IntRange(3), hidden=True, help="A socket to a fleet's keeper.")

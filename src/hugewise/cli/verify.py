@@ -34,7 +34,7 @@ __all__ = ["verify_statistics"]
 @click.option("--jobs", type=int, help="Processes (default: one a CPU).")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **options: Any) -> None:
-    """Check the promises that verdicts rest on, in some 20 minutes of CPU: from closed blocks to the verdict.
+    """Check the promises that verdicts rest on, in some 25 minutes of CPU: from closed blocks to the verdict.
 
     Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, stopping, spread,
     planning, screening, knee, fleet, power. Exit status 1 when one fails.

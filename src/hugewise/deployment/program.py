@@ -15,16 +15,34 @@ from hugewise.model.deployment import UNREAD, DeployedFile
 from hugewise.model.host import Host
 from hugewise.model.policy import Treatment
 
-__all__ = ["LAUNCHER", "Destination", "UnitFacts", "for_program", "of_unit", "unit_facts"]
+__all__ = [
+    "BY_HAND",
+    "LAUNCHER",
+    "Destination",
+    "UnitFacts",
+    "for_program",
+    "of_unit",
+    "start_line",
+    "to_complete",
+    "unit_facts",
+]
 
 LAUNCHER = "/usr/local/bin/hugewise-exec"
 """Where the static launcher is to lie: `hugewise-exec --pages off|advised -- COMMAND`."""
+
+BY_HAND = "its ExecStart= completed by hand, as it says there: it does nothing before"
+"""Of a drop-in for a unit whose words nobody knows here."""
 
 _MEMORY_THP = 260  # the first systemd with MemoryTHP=
 _UNIT = "PROGRAM.service"  # until its name is known
 _DROPIN = "50-page-sizes.conf"
 _WRAPPER = "/usr/local/bin/with-page-sizes"
 _LIBRARY = "libsystemd-shared-"
+_REPLACED = "# The list is emptied first: these must be the words of the unit's own ExecStart=."
+_TO_COMPLETE = (
+    "To be completed: in place of the dots the words of the unit's own ExecStart= (see systemctl cat).",
+    "Then take the # from both lines; the first empties the list.",
+)
 _PAGES = {"all": "off", "except-advised": "advised"}
 _WORDS = {"all": "disable", "except-advised": "madvise"}
 
@@ -99,6 +117,16 @@ def of_unit(file: DeployedFile, name: str) -> DeployedFile:
     )
 
 
+def start_line(launch: tuple[str, ...]) -> str:
+    """The launcher with its options, as it stands before the program in an ExecStart=."""
+    return f"{LAUNCHER} {' '.join(map(unit_word, launch[1:-1]))} --"
+
+
+def to_complete(line: str) -> tuple[str, ...]:
+    """What its user has to complete behind the launcher's `line`, and how."""
+    return (*_TO_COMPLETE, "ExecStart=", f"ExecStart={line} ...")
+
+
 def _of_pool(treatment: Treatment) -> tuple[str, ...]:
     """A pool that is short is not told of by glibc: it takes base pages."""
     return ("a pool that is filled before it starts: first one of the host's files below",) * (
@@ -142,7 +170,9 @@ def _launched(treatment: Treatment, where: Destination, launch: tuple[str, ...],
 
 
 def _unit(treatment: Treatment, where: Destination, launch: tuple[str, ...]) -> Iterator[DeployedFile]:
-    """A drop-in, where systemd knows how, or where the words of the unit's command are known."""
+    """A drop-in. Where systemd does not know how, and the words of the unit's command are not known, its user has to
+    complete it: it says which line.
+    """
     lines = [f"Environment={unit_environment(*each)}" for each in where.environment.items()]
     needs: tuple[str, ...] = ("systemd", *(() if launch else _of_pool(treatment)))
     label = "read by systemd-analyze"
@@ -152,15 +182,12 @@ def _unit(treatment: Treatment, where: Destination, launch: tuple[str, ...]) -> 
             needs = (f"systemd {_MEMORY_THP} or later", _needs(treatment)[-1])
             label = UNREAD
         elif where.words:
-            words = (unit_word(word) for word in where.words)
-            lines += [
-                "# The list is emptied first: these must be the words of the unit's own ExecStart=.",
-                "ExecStart=",
-                f"ExecStart={LAUNCHER} {' '.join(map(unit_word, launch[1:-1]))} -- {' '.join(words)}",
-            ]
+            words = " ".join(map(unit_word, where.words))
+            lines += [_REPLACED, "ExecStart=", f"ExecStart={start_line(launch)} {words}"]
             needs += _needs(treatment)
         else:
-            return
+            lines += [f"# {line}" for line in to_complete(start_line(launch))]
+            needs += (BY_HAND, *_needs(treatment))
     folder = f"/etc/systemd/system/{_UNIT}.d"
     again = ("systemctl daemon-reload", f"systemctl restart {_UNIT}")
     yield DeployedFile(

@@ -163,7 +163,7 @@ def go_on(
                 write_whole(path / "hosts.toml", reading.content(hosts))
         if state.stood is None:
             raise UserError(f"{path}: the fleet was broken off before any host was told", hint="hugewise fleet run")
-        with connect(kept, folder.fleet, say) as engine:
+        with connect(kept, state.opened.fleet, say) as engine:
             return Coordinator(folder, engine, kept, rules_of(kept, ending=ending), say).conduct()
 
 

@@ -18,7 +18,7 @@ from hugewise.fleet import conduct
 from hugewise.fleet.engines import engine_of
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.inventory import Inventory
-from hugewise.fleet.orders import Question
+from hugewise.fleet.orders import FleetQuestion
 from hugewise.fleet.pooled import pooled
 from hugewise.fleet.question import asked
 from hugewise.fleet.state import FleetState
@@ -45,7 +45,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     of_host    the interval at 95% of the next host's effect (log-ratios), where there is one
     """
 
-    question: Question
+    question: FleetQuestion
     by_class: dict[str, _Priors]
     names: dict[str, str]
     """Of classes, by their keys."""
@@ -94,7 +94,7 @@ def _of_run(path: Path) -> Known:
         ) from None
     name = found.host.get("name")
     return Known(
-        question=Question(text=text), by_class={key: priors}, names={key: name if isinstance(name, str) else key}
+        question=FleetQuestion(text=text), by_class={key: priors}, names={key: name if isinstance(name, str) else key}
     )
 
 

@@ -60,6 +60,7 @@ _SOON_S = 1.0
 _MOST_AT_ONCE = 32
 _SNAPSHOT_S = 2.0
 _READ_S = 120.0
+_LONGEST = 1000
 
 Came = HostAnswer | Brought | str | None
 
@@ -192,7 +193,7 @@ class Coordinator:
     # -- in a thread of its own: nothing here changes the state
 
     def _call(self, act: Act, work: FleetWork) -> Came:
-        assignment = Assignment(self.folder.fleet, act.number)
+        assignment = Assignment(self.state.opened.fleet, act.number)
         patience = self.rules.patience
         match act.step:
             case "begin":
@@ -201,6 +202,9 @@ class Coordinator:
                     question=self._question(work),
                     stop=self.inventory.fleet.stop_worker,
                     restarts=self.inventory.fleet.restarts,
+                    client=self.inventory.client_of(self.inventory.entry(act.host))
+                    if work.assigned.purpose == "study"
+                    else None,
                 )
                 return asked(self.engine, act.host, order, patience)
             case "look":
@@ -235,8 +239,10 @@ class Coordinator:
         if isinstance(came, HostLostError):
             self._lost(act.host, came, now)
             return
-        if isinstance(came, StorageError) or (isinstance(came, BaseException) and not isinstance(came, HugewiseError)):
+        if isinstance(came, StorageError) or (isinstance(came, BaseException) and not isinstance(came, Exception)):
             raise came  # of this machine: nothing more can be written
+        if isinstance(came, Exception) and not isinstance(came, HugewiseError):  # what nobody foresaw is of one host
+            came = HugewiseError(f"{act.step}: {type(came).__name__}: {came}"[:_LONGEST])
         self.view.due.pop(act.host, None)
         if act.step != "judge" and act.host in self.view.out:
             self._returned(act.host)

@@ -66,7 +66,9 @@ class FleetFolder:
 
     @property
     def fleet(self) -> str:
-        """The fleet's identity: its folder's name."""
+        """The identity of a fleet that is to be made: its folder's name. Later that may be another one, or a link leads
+        there: what was begun is `FleetOpened.fleet`.
+        """
         return self.path.absolute().name
 
     def hold(self) -> None:

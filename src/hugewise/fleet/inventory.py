@@ -23,10 +23,11 @@ import msgspec
 
 from hugewise import reading
 from hugewise.errors import StudyError
+from hugewise.model.client import ClientHost
 from hugewise.study import keys
 from hugewise.study.keys import Key, Name, Place
 
-__all__ = ["FleetTable", "HostEntry", "Inventory", "load", "parse"]
+__all__ = ["ClientEntry", "FleetTable", "HostEntry", "Inventory", "load", "parse"]
 
 _MOST = 4 << 20  # bytes: some 10,000 hosts
 # A word for ssh: a name or user@name, as ssh_config(5) has them; never an option.
@@ -101,6 +102,70 @@ class HostEntry(msgspec.Struct, frozen=True, kw_only=True):
         keys.integer(0, 4095),
         Key("The CPU that the engine's worker is bound to.", "housekeeping_cpu = 0", default="the fleet's"),
     ] = None
+    client: Annotated[
+        Name | None,
+        Key(
+            "The table `[[client]]` of the host that clients of its servers are on; no two hosts share one at a time.",
+            'client = "loads-1"',
+            default="beside the servers",
+        ),
+    ] = None
+
+
+class ClientEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A host for the clients of servers: `[[client]]`. Nothing is measured on it; hugewise need not be installed."""
+
+    name: Annotated[Name, Key("What it is called: `--client NAME`.", 'name = "loads-1"')]
+    ssh: Annotated[
+        str,
+        keys.text(pattern=_TARGET, words="a target of ssh", cure="write HOST or USER@HOST, as for ssh"),
+        Key("The target of `ssh` from the host that measures.", 'ssh = "loads-1.example"'),
+    ]
+    ssh_config: Annotated[
+        str | None,
+        _PATH,
+        Key(
+            "A configuration of ssh on the host that measures, in place of the account's own.",
+            'ssh_config = "/etc/hugewise/ssh_config"',
+            default="the account's own",
+        ),
+    ] = None
+    address: Annotated[
+        str,
+        keys.text(pattern=_ADDRESS, words="an address", cure="write an IP address or a host name, without a port"),
+        Key(
+            "Its address on the network that is measured over. Servers listen at the address that this host has towards"
+            " it, and nowhere else.",
+            'address = "10.0.1.2"',
+        ),
+    ]
+    cpus: Annotated[
+        tuple[int, ...],
+        keys.listing(keys.integer(0, 65_535)),
+        Key("CPUs that the clients have there.", "cpus = [2, 3]", default="all"),
+    ] = ()
+    folder: Annotated[
+        str,
+        _PATH,
+        Key(
+            "Where hugewise has a folder of its own there while it runs; programs must be allowed to run in it.",
+            'folder = "/var/tmp"',
+        ),
+    ] = "/tmp"  # noqa: S108  (a new folder of its own in it)
+
+    def toml(self) -> str:
+        """An inventory that has nothing else: what `hugewise run --hosts` reads on a host of a fleet."""
+        said = {name: value for name, value in msgspec.to_builtins(self).items() if value not in (None, [], ())}
+        # A string of JSON is one of TOML.
+        lines = (f"{name} = {msgspec.json.encode(value).decode()}" for name, value in said.items())
+        return "\n".join(["[[client]]", *lines, ""])
+
+    @property
+    def host(self) -> ClientHost:
+        """As a run is told of it."""
+        options = () if self.ssh_config is None else ("-F", self.ssh_config)
+        words = (*options, self.ssh)
+        return ClientHost(name=self.name, ssh=words, address=self.address, cpus=self.cpus, folder=self.folder)
 
 
 class FleetTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,8 +257,13 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
 
     fleet: Annotated[FleetTable, Key("What holds for all hosts.", "[fleet]")] = FleetTable()
     host: Annotated[
-        tuple[HostEntry, ...], keys.listing(keys.table(HostEntry)), Key("A host; several tables.", "[[host]]")
-    ]
+        tuple[HostEntry, ...], keys.listing(keys.table(HostEntry), least=0), Key("A host; several tables.", "[[host]]")
+    ] = ()
+    client: Annotated[
+        tuple[ClientEntry, ...],
+        keys.listing(keys.table(ClientEntry), least=0),
+        Key("A host for clients; several tables.", "[[client]]"),
+    ] = ()
     file: str = ""
 
     def entry(self, name: str) -> HostEntry:
@@ -202,6 +272,10 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
             if host.name == name:
                 return host
         raise KeyError(name)
+
+    def client_of(self, host: HostEntry) -> ClientEntry | None:
+        """Where the clients of its servers are; None: beside them."""
+        return next((entry for entry in self.client if entry.name == host.client), None)
 
     def installation(self, host: HostEntry) -> str:
         """The folder of hugewise on it."""
@@ -216,26 +290,46 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
         return self.fleet.housekeeping_cpu if host.housekeeping_cpu is None else host.housekeeping_cpu
 
 
+def client(path: Path, name: str) -> ClientHost:
+    """The host of clients of that name in the inventory at `path`, which need have no other. Raises StudyError."""
+    found = parse(_text(path), str(path), fleet=False)
+    for entry in found.client:
+        if entry.name == name:
+            return entry.host
+    here = Place(str(path)).at("client")
+    raise here.wrong(f"has no {name}", hint=keys.near(name, [entry.name for entry in found.client], what="clients"))
+
+
 def load(path: Path) -> Inventory:
     """The inventory in the file at `path`. Raises StudyError, which names file, key, value and cure."""
+    return parse(_text(path), str(path))
+
+
+def _text(path: Path) -> str:
     try:
-        text = reading.text(reading.content(path, _MOST))
+        return reading.text(reading.content(path, _MOST))
     except reading.AbsentError:
         raise StudyError("no such file", file=str(path), hint="docs/fleet.md has an example") from None
     except reading.UnreadableError as error:
         raise StudyError(error.reason, file=str(path), hint="save it as UTF-8 text that you can read") from None
-    return parse(text, str(path))
 
 
-def parse(text: str, file: str) -> Inventory:
-    """The inventory in `text`; `file` is named in errors. Raises StudyError."""
+def parse(text: str, file: str, *, fleet: bool = True) -> Inventory:
+    """The inventory in `text`; `file` is named in errors. Without hosts it is none of a `fleet`. Raises StudyError."""
     try:
         data = reading.toml(text)
     except reading.UnreadableError as error:
         raise StudyError(error.reason, file=file, hint="see https://toml.io for the syntax") from None
     place = Place(file)
     found = keys.read_table(Inventory, data, place, file=file)
-    _check(found, place)
+    names = [entry.name for entry in found.client]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise place.at("client").item(number + 1).at("name").wrong("stands twice", name, hint="give it another")
+    if fleet:
+        if not found.host:
+            raise place.at("host").wrong("is missing", hint="name a host: a table [[host]] with a name")
+        _check(found, place)
     return found
 
 
@@ -258,6 +352,7 @@ def _check(found: Inventory, place: Place) -> None:
         if engine == "slurm" and found.spool(host) is None:
             hint = 'name a folder that the nodes share with this machine, such as spool = "/home/me/fleet"'
             raise here.at("spool").wrong("is missing", hint=hint)
+    _check_clients(found, hosts)
     for key in ("ssh", "slurm", "address"):
         named = [getattr(host, key) for host in found.host]
         for number, value in enumerate(named):
@@ -267,6 +362,21 @@ def _check(found: Inventory, place: Place) -> None:
         hint = 'Dask\'s scheduler listens at one address only; add: address = "10.0.0.1"'
         here = place.at("fleet").at("address")
         raise here.wrong("is to be an IP address of this machine", found.fleet.address, hint=hint)
+
+
+def _check_clients(found: Inventory, hosts: Place) -> None:
+    """What hosts say of their clients. Raises StudyError."""
+    clients = [entry.name for entry in found.client]
+    for number, host in enumerate(found.host, 1):
+        if host.client is None and any(other.client is not None for other in found.host):
+            hint = "a load from another host is another question: name a client for each host, or for none"
+            raise hosts.item(number).at("client").wrong("is missing", hint=hint)
+        if host.client is not None and host.client not in clients:
+            hint = keys.near(host.client, clients, what="clients")
+            raise hosts.item(number).at("client").wrong("is no table [[client]]", host.client, hint=hint)
+        if host.client is not None and host.client in [other.client for other in found.host[: number - 1]]:
+            hint = "their loads would share it: give each a table [[client]] of its own"
+            raise hosts.item(number).at("client").wrong("is another host's already", host.client, hint=hint)
 
 
 def _is_ip(address: str | None) -> bool:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
 import msgspec
 
@@ -44,21 +45,25 @@ _TRY_AGAIN_S = 30.0  # to write the last state
 _RESTORE_S = 120.0
 _TAKING_S = 10.0
 _LONGEST_LINE = 1 << 16
+_STARTED: Final[list[subprocess.Popen[bytes]]] = []
 _TOLD: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
 
 
 def begin_keeping(folder: Path, lock: int, command: Sequence[str] = THIS) -> None:
-    """Start a keeper for the assignment in `folder`, which inherits the descriptor `lock`. It is nobody's child for
-    long: a session of its own, and none of the descriptors of who starts it. Raises OSError.
+    """Start a keeper for the assignment in `folder`, which inherits the descriptor `lock`. It has a session of its own,
+    none of the other descriptors of who starts it, and outlives that. Raises OSError.
     """
-    subprocess.Popen(
-        [*command, "fleet", "keep", str(folder), str(lock)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        start_new_session=True,
-        pass_fds=(lock,),
+    _STARTED[:] = [each for each in _STARTED if each.poll() is None]  # of a worker: those that have ended are reaped
+    _STARTED.append(
+        subprocess.Popen(
+            [*command, "fleet", "keep", str(folder), str(lock)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
     )
 
 
@@ -172,6 +177,8 @@ class Keeper:
             return self._say(state="interrupted", reason=ENDED)
         verb = ["run", str(self.spooled.path / "study.toml"), "--results", str(self.spooled.results)]
         verb += question.options(order.question)
+        if order.client is not None:
+            verb += ["--client", order.client.name, "--hosts", str(self.spooled.path / "hosts.toml")]
         self._say(state="running", reason=None)
         status = self._conducted(verb if run is None else ["resume", str(run)], order)
         run = self.spooled.run()

@@ -14,6 +14,7 @@ import msgspec
 
 from hugewise import reading
 from hugewise.errors import HugewiseError
+from hugewise.fleet.inventory import ClientEntry
 from hugewise.model.check import Check
 from hugewise.reading import UnreadableError
 
@@ -117,12 +118,14 @@ class BeginOrder(_Order, frozen=True, tag="begin"):
 
     stop    whether the engine's worker on the host is stopped while an attempt is measured, where there is one
     restarts   how often a run that died is resumed before it has failed
+    client  the host that clients of its servers are on; None: beside them
     """
 
     assignment: Assignment
     question: FleetQuestion
     stop: bool = True
     restarts: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
+    client: ClientEntry | None = None
 
 
 class LookOrder(_Order, frozen=True, tag="look"):

@@ -12,7 +12,7 @@ from hugewise.analysis.stratum_levels import levels
 from hugewise.errors import HugewiseError, UserError
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.records import RunSettled
-from hugewise.fleet.state import FleetState, Work
+from hugewise.fleet.state import FleetState, FleetWork
 from hugewise.fleet.strata import Stratum, named
 from hugewise.fleet.summaries import summaries
 from hugewise.model.fleet import FleetHost, FleetResults, FleetStratum, LeftOutHost
@@ -37,7 +37,7 @@ def pooled(
     folders = {work.number: path / work.shipped.folder for work in works if work.shipped is not None}
     read = dict(zip(folders, summaries(path, list(folders.values()), told=told), strict=True))
     left_out = list(_left_out(state))
-    usable: list[tuple[Work, HostSummary]] = []
+    usable: list[tuple[FleetWork, HostSummary]] = []
     for work in works:
         found = read[work.number]
         if isinstance(found, HugewiseError):
@@ -111,7 +111,9 @@ def _left_out(state: FleetState) -> Iterator[LeftOutHost]:
             yield LeftOutHost(host=work.assigned.host, why="late", reason=why, run=run)
 
 
-def _strata(state: FleetState, usable: Sequence[tuple[Work, HostSummary]]) -> tuple[dict[str, Stratum], dict[str, str]]:
+def _strata(
+    state: FleetState, usable: Sequence[tuple[FleetWork, HostSummary]]
+) -> tuple[dict[str, Stratum], dict[str, str]]:
     """The strata by their names, and the name of that of each host that answered.
 
     Runs with root and without set pages by other means: no stratum has both.
@@ -148,7 +150,7 @@ def _weights(
     return found, "as given"
 
 
-def _host(state: FleetState, work: Work, stratum: str, summary: HostSummary) -> FleetHost:
+def _host(state: FleetState, work: FleetWork, stratum: str, summary: HostSummary) -> FleetHost:
     greeted = state.hosts[work.assigned.host].greeted
     settled = work.settled or RunSettled(t=0.0, number=work.number, state="ended", run=None)
     assert work.shipped is not None  # it is counted

@@ -7,10 +7,11 @@ Killed before that, the files that are there already are not asked for again; ki
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
-import itertools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import msgspec
 from hugewise import reading
 from hugewise.beneath import discard
 from hugewise.errors import HugewiseError, StorageError
-from hugewise.files import made_folder, storing, sync
+from hugewise.files import made_folder, sync
 from hugewise.fleet.engine import Engine, asked
 from hugewise.fleet.folder import RESUME
 from hugewise.fleet.orders import CHUNK, Assignment, Bytes, FileEntry, ManifestFound, ManifestOrder, ReadOrder
@@ -28,6 +29,7 @@ __all__ = ["Brought", "RunSource", "bring", "digest", "whole"]
 
 _MOST = 1 << 40
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 _ROOM = 64 << 20  # that is left on the coordinator's disk
 
 
@@ -68,18 +70,22 @@ class RunSource:
 def bring(source: RunSource, place: Path, *, on_step: Callable[[str], None] = lambda _: None) -> Brought:
     """Have the run whole in the folder `place`, under its own name.
 
-    Raises HostLostError where the host goes, StorageError where there is no room here, HugewiseError where what comes
-    is not what the manifest says.
+    Raises HostLostError where the host goes, StorageError where the disk here is full or broken, HugewiseError where
+    what comes is not what the manifest says, or is more than there is room for.
     """
     found = source.manifest()
-    final, part = place / found.run, place / f".{source.assignment.number}.part"
-    known = Brought(final, digest(found), len(found.files), found.size)
-    with storing(str(place), RESUME):
+    known = Brought(place / found.run, digest(found), len(found.files), found.size)
+    # Named by what is to be in it: nothing of another manifest is left in it.
+    final, part = known.path, place / f".{source.assignment.number}-{known.digest[:12]}.part"
+    _check(place, found)
+    with _of_one_host(source.host, place):
         made_folder(place)
+        for other in place.glob(f".{source.assignment.number}-*.part"):
+            if other != part:
+                discard(other)
         if whole(final, found):
             discard(part)
             return known
-        _check(place, found)
         made_folder(part)
         on_step("begun")
         for several in _together(_missing(part, found)):
@@ -94,13 +100,31 @@ def bring(source: RunSource, place: Path, *, on_step: Callable[[str], None] = la
 
 
 def _check(place: Path, found: ManifestFound) -> None:
-    """Raises HugewiseError for a manifest that makes no folder, StorageError where there is no room for it here."""
-    names = sorted(file.name for file in found.files)
-    if any(one == other or other.startswith(f"{one}/") for one, other in itertools.pairwise(names)):
+    """Raises HugewiseError for a manifest that makes no folder, or one that there is no room for: of one host that says
+    how large its run is, and nothing that ends the fleet.
+    """
+    names = {file.name for file in found.files}
+    folders = {str(above) for name in names for above in Path(name).parents}
+    if len(names) < len(found.files) or names & folders:
         raise HugewiseError("its manifest names a file twice, or a file as a folder")
-    held = os.statvfs(place)
+    there = next(each for each in (place, *place.parents) if each.is_dir())
+    held = os.statvfs(there)
     if found.size > _MOST or found.size + _ROOM > held.f_bavail * held.f_frsize:
-        raise StorageError(f"{place}: a run of {found.size >> 20:,} MiB is to come, and there is no room", hint=RESUME)
+        raise HugewiseError(f"a run of {found.size >> 20:,} MiB is to come, and there is no room for it in {place}")
+
+
+@contextmanager
+def _of_one_host(host: str, place: Path) -> Iterator[None]:
+    """A full or broken disk of the coordinator is a StorageError; whatever else the system refuses, a host has caused
+    by what it says.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _OF_THE_DISK:
+            raise StorageError(f"cannot write {place}: {error.strerror}", hint=RESUME) from error
+        told = f"{host}: its run cannot be kept: {error.strerror or error} ({error.filename or place})"
+        raise HugewiseError(told) from error
 
 
 def _missing(part: Path, found: ManifestFound) -> list[tuple[int, FileEntry]]:
@@ -179,7 +203,7 @@ def _same(path: Path, file: FileEntry) -> bool:
                 return False
             while chunk := held.read(1 << 20):
                 running.update(chunk)
-    except (FileNotFoundError, NotADirectoryError, reading.UnreadableError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, reading.UnreadableError):
         return False
     return running.hexdigest() == file.digest
 

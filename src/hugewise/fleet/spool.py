@@ -197,6 +197,8 @@ def _begin(order: BeginOrder, spooled: Spooled, fleet: Path, place: HostPlace) -
         made_folder(spooled.path)
         spooled.set_aside()
         write_whole(spooled.path / "study.toml", order.question.text.encode(), 0o600)
+        if order.client is not None:
+            write_whole(spooled.path / "hosts.toml", order.client.toml().encode(), 0o600)
         write_whole(spooled.path / "begin.json", msgspec.json.encode(order), 0o600)
     _have_keeper(spooled, place)
     return Done()

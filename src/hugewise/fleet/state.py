@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hugewise.errors import RunError
 from hugewise.fleet.records import (
     Assigned,
     Checked,
@@ -86,13 +87,17 @@ class FleetState:
 
     @classmethod
     def of(cls, records: Iterable[FleetRecord]) -> FleetState:
-        """From all records, the first of which opened the fleet."""
+        """From all records, the first of which opened the fleet. Raises RunError where they do not fit together."""
         found = iter(records)
         first = next(found)
         assert isinstance(first, FleetOpened)  # `FleetFolder.records` sees to it
         state = cls(first, {name: HostStanding(name) for name in first.hosts})
-        for record in found:
-            state.add(record)
+        try:
+            for record in found:
+                state.add(record)
+        except KeyError as error:
+            told = f"the log of the fleet {first.fleet} speaks of {error.args[0]!r} before that is there"
+            raise RunError(told, hint="put a copy of its log.jsonl back") from None
         return state
 
     def add(self, record: FleetRecord) -> None:

@@ -16,6 +16,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import msgspec
@@ -52,12 +53,9 @@ def summaries(
     places = [place_of(fleet, run) for run in runs]
     found = [one if isinstance(one, HugewiseError) else _kept(one) for one in places]
     missing = [at for at, one in enumerate(found) if one is None]
-    made = _made([runs[at] for at in missing], jobs or os.cpu_count() or 1, told)
+    made = _made(fleet, [runs[at] for at in missing], jobs or os.cpu_count() or 1, told)
     for at, one in zip(missing, made, strict=True):
         found[at] = one
-        place = places[at]
-        if isinstance(one, HostSummary) and isinstance(place, Path):
-            keep(place, one)
     return [one for one in found if one is not None]
 
 
@@ -107,24 +105,35 @@ def keep(place: Path, summary: HostSummary) -> None:
 
 
 def _made(
-    runs: Sequence[Path], jobs: int, told: Callable[[int, int], object] | None
+    fleet: Path, runs: Sequence[Path], jobs: int, told: Callable[[int, int], object] | None
 ) -> list[HostSummary | HugewiseError]:
     found: list[HostSummary | HugewiseError] = []
     tell = told or (lambda _, __: None)
+    one = functools.partial(_one, fleet)
     if len(runs) < _MANY or jobs < 2:
         for run in runs:
-            found.append(_one(run))
+            found.append(one(run))
             tell(len(found), len(runs))
         return found
-    with ProcessPoolExecutor(min(jobs, len(runs)), mp_context=multiprocessing.get_context("spawn")) as pool:
-        for one in pool.map(_one, runs):
-            found.append(one)
-            tell(len(found), len(runs))
+    try:
+        with ProcessPoolExecutor(min(jobs, len(runs)), mp_context=multiprocessing.get_context("spawn")) as pool:
+            for made in pool.map(one, runs):
+                found.append(made)
+                tell(len(found), len(runs))
+    except BrokenProcessPool:
+        raise HugewiseError(
+            f"a process that was to read {runs[len(found)]} was killed",
+            hint="free some memory, and ask again: what was read is kept",
+        ) from None
     return found
 
 
-def _one(run: Path) -> HostSummary | HugewiseError:
+def _one(fleet: Path, run: Path) -> HostSummary | HugewiseError:
+    """Made, and kept where nothing was changed meanwhile."""
     try:
-        return summarised(run)
+        before, made = place_of(fleet, run), summarised(run)
     except HugewiseError as error:
         return error
+    if isinstance(before, Path) and before == place_of(fleet, run):
+        keep(before, made)
+    return made

@@ -14,15 +14,12 @@ from hugewise.attempt import emulation
 from hugewise.attempt.boarding import Backed
 from hugewise.errors import HugewiseError, MachineError, UserError
 from hugewise.guests import boot, initramfs, program, qemu
-from hugewise.guests.agent import Agent
 from hugewise.guests.backing import Proof
 from hugewise.guests.boot import Booted, Hosting
 from hugewise.guests.counted import CountingKnobs, CountingMachine
-from hugewise.guests.folders import SCRATCH, GuestFolders
 from hugewise.guests.hosting import private_folder, qemu_account
 from hugewise.guests.knobs import GuestSettings
 from hugewise.guests.leaf import Groups
-from hugewise.guests.machine import GuestMachine
 from hugewise.guests.nfs import Export, serve
 from hugewise.guests.orders import NAME
 from hugewise.guests.provided import Provided
@@ -32,10 +29,13 @@ from hugewise.host.local_machine import LocalMachine
 from hugewise.host.network import USER, Bridge, Link
 from hugewise.host.pool import Pools
 from hugewise.host.scratch import Scratch, discard
+from hugewise.machine.agent import Agent
 from hugewise.machine.foreign import heard
 from hugewise.machine.machine import Contained, Folders
 from hugewise.machine.noise import Snapshot, snapshot
 from hugewise.machine.probe import Event
+from hugewise.machine.remote import RemoteMachine
+from hugewise.machine.remote_folders import RemoteFolders
 from hugewise.machine.site import Site
 from hugewise.model.guest import PAGE_OF, Backing, Guest, Initramfs, Kernel
 from hugewise.model.scene import Peer
@@ -49,7 +49,7 @@ from hugewise.study.tables import Slots
 __all__ = ["GuestBoarding"]
 
 _BOOT_S = 120.0
-_SERVED = "/nfs"  # in the guest
+_SERVED, _SCRATCH = "/nfs", "/run/hugewise-scratch"  # in the guest: by NFS, and on its tmpfs
 _SEEDS = b"hugewise/guest/1"
 
 
@@ -190,6 +190,7 @@ class _Aboard:
     own = True
     meets = False
     cwd = "/"
+    far: None = None
     places: Slots = ()  # QEMU as a whole has its slot
     site: Site = field(init=False)
 
@@ -202,7 +203,7 @@ class _Aboard:
         """One that counts must not be looked at."""
         if self.guest.counting:
             return None
-        with heard(self.name, "what its kernel counts"):
+        with heard(f"guest {self.name}", "what its kernel counts"):
             return snapshot(self.site.host)
 
     def flush(self) -> None:
@@ -220,7 +221,7 @@ class _Aboard:
 
     def begin(self) -> None:
         """Boot it and make it ready for policies; one that counts boots when all its orders are known."""
-        with heard(self.name, "what it said when it had booted"):
+        with heard(f"guest {self.name}", "what it said when it had booted"):
             self.site = self._counting() if self.guest.counting else self._live()
 
     def _boot(self, orders: bytes | None = None) -> Agent:
@@ -236,7 +237,7 @@ class _Aboard:
                 timeout = _BOOT_S + self.cell.timeout  # it says hello when its orders are done
             qemu = program.find(self.guest.arch)
             self.booted = boot.boot(self.guest, image, self.hosting, program=qemu, timeout=timeout)
-        self.agent = Agent(self.booted.agent, self.name, self.booted.error)
+        self.agent = Agent(self.booted.agent, f"guest {self.name}", self.booted.error)
         return self.agent
 
     def _counting(self) -> Site:
@@ -244,7 +245,7 @@ class _Aboard:
         survey = self.boarding.provided.surveys[self.arm.kernel]
         assert not isinstance(survey, str)
         settle, patience = self.boarding.provided.use.settle, _BOOT_S + self.cell.timeout
-        machine = CountingMachine(survey, self.name, self._boot, settle=settle, patience=patience)
+        machine = CountingMachine(survey, f"guest {self.name}", self._boot, settle=settle, patience=patience)
         return Site(
             machine=machine,
             knobs=CountingKnobs(machine),
@@ -259,7 +260,7 @@ class _Aboard:
         assert self.booted is not None
         hello = agent.hello()
         agent.watch()
-        machine = GuestMachine(agent, emulated=self.boarding.provided.emulated)
+        machine = RemoteMachine(agent, emulated=self.boarding.provided.emulated)
         if self.link is not None:
             agent.network(self.link.interface, self.link.address, self.link.prefix)
         if self.boarding.export is not None:
@@ -280,8 +281,8 @@ class _Aboard:
             machine=machine,
             knobs=settings,
             contain=Groups(machine).create,
-            scratch=lambda place: GuestFolders.open(
-                machine, f"{_SERVED}/{self.name}" if place == NFS else SCRATCH, nobody.pw_uid, nobody.pw_gid
+            scratch=lambda place: RemoteFolders.open(
+                machine, f"{_SERVED}/{self.name}" if place == NFS else _SCRATCH, nobody.pw_uid, nobody.pw_gid
             ),
             source="kpageflags",
             base_size=hello.page_size,

@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from hugewise.errors import MachineError, ProbeError
-from hugewise.guests.agent import Agent
 from hugewise.guests.orders import Orders
 from hugewise.guests.survey import Survey, Surveyed
 from hugewise.machine import probe, programs
+from hugewise.machine.agent import Agent
 from hugewise.machine.drift import Drift
 from hugewise.model.host import Host
 
@@ -68,7 +68,7 @@ class CountingMachine:
         spawned = orders.spawn(job)
         orders.wait(spawned)
         if problems := orders.collect(self._boot(orders.render()), self._patience):
-            raise ProbeError(f"guest {self.host.name}: {'; '.join(problems)}")
+            raise ProbeError(f"{self.host.name}: {'; '.join(problems)}")
         return _Done(spawned.status())
 
     def signal(self, pid: int, number: int) -> None:
@@ -76,13 +76,15 @@ class CountingMachine:
 
     def ask(self, *arguments: str) -> probe.Event:
         """It cannot be asked. Raises ProbeError."""
-        raise ProbeError(f"guest {self.host.name} counts: it cannot be asked for {' '.join(arguments)}")
+        raise ProbeError(f"{self.host.name} counts: it cannot be asked for {' '.join(arguments)}")
 
     def folder(self, path: str, uid: int | None, gid: int | None) -> None:
         """It has no files of its own. Raises MachineError."""
         raise self._cannot(f"has no folder {path}")
 
-    def put(self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None) -> None:
+    def put(
+        self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None, *, mode: int = 0o644
+    ) -> None:
         """Likewise."""
         raise self._cannot(f"takes no file {folder}/{name}")
 
@@ -100,7 +102,7 @@ class CountingMachine:
 
     def _cannot(self, what: str) -> MachineError:
         return MachineError(
-            f"guest {self.host.name} counts instructions and runs micro-workloads alone: it {what}",
+            f"{self.host.name} counts instructions and runs micro-workloads alone: it {what}",
             hint="remove counting = true from [guest], or the workload from the study",
         )
 

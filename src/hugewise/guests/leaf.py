@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hugewise.errors import HugewiseError, MachineError
-from hugewise.guests.machine import GuestMachine
 from hugewise.host import cgroup
 from hugewise.host.freezer import Freezer
 from hugewise.machine.foreign import heard
+from hugewise.machine.remote import RemoteMachine
 from hugewise.model.scene import RoleUse
 from hugewise.reading import whole
 
@@ -78,7 +78,7 @@ class GuestLeaf(cgroup.Leaf):
             except MachineError:
                 raise
             except HugewiseError as error:
-                raise MachineError(f"guest {self.host.name}: {error.message}", hint=error.hint) from None
+                raise MachineError(f"{self.host.name}: {error.message}", hint=error.hint) from None
         if not found:
             raise MachineError(
                 f"nothing in {self._named} can be frozen: its kernel has no cgroup.freeze",
@@ -110,7 +110,7 @@ class GuestLeaf(cgroup.Leaf):
         """Let the processes inside, and the page cache they fill, have at most `size` bytes. Raises MachineError."""
         if self.memory is None:
             raise MachineError(
-                f"memory = ... needs the memory controller, and the kernel of guest {self.host.name} has none",
+                f"memory = ... needs the memory controller, and the kernel of {self.host.name} has none",
                 hint="give the study a kernel with CONFIG_MEMCG",
             )
         try:
@@ -132,7 +132,7 @@ class GuestLeaf(cgroup.Leaf):
 
     @property
     def _named(self) -> str:
-        return f"the cgroup {self.path} of guest {self.host.name}"
+        return f"the cgroup {self.path} of {self.host.name}"
 
     def _populated(self) -> bool:
         return self.table(self.path, "cgroup.events").get("populated", 0) != 0
@@ -141,7 +141,7 @@ class GuestLeaf(cgroup.Leaf):
 class Groups:
     """The folder of the groups in a guest; it is made with the first one."""
 
-    def __init__(self, machine: GuestMachine, root: str = _ROOT) -> None:
+    def __init__(self, machine: RemoteMachine, root: str = _ROOT) -> None:
         self._agent, self._emulated, self._root = machine.agent, machine.emulated, root
         self._ready = False
 
@@ -155,7 +155,7 @@ class Groups:
             counted = "memory.stat" in self._agent.names(str(path))
         except OSError as error:
             raise MachineError(
-                f"cannot make the cgroup {path} of guest {self._agent.name}: {error.strerror}",
+                f"cannot make the cgroup {path} of {self._agent.name}: {error.strerror}",
                 hint="give the study a kernel with CONFIG_CGROUPS",
             ) from None
         return GuestLeaf(

@@ -27,11 +27,11 @@ from pathlib import Path
 from hugewise.beneath import Folder
 from hugewise.errors import MachineError, ProbeError, UserError
 from hugewise.files import storing
-from hugewise.guests.agent import Agent
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.network import Link
 from hugewise.host.scratch import Scratch, discard, fresh
 from hugewise.machine import programs
+from hugewise.machine.agent import Agent
 from hugewise.machine.probe import Job, Spec
 from hugewise.machine.serving import Serving
 from hugewise.model.workload import Missing
@@ -193,7 +193,7 @@ class Export:
             agent.mount(f"{link.host}:/{NAME}", target, "nfs4", self.options(link))
         except OSError as error:
             raise MachineError(
-                f"guest {agent.name} cannot mount the host's NFS: {error.strerror}",
+                f"{agent.name} cannot mount the host's NFS: {error.strerror}",
                 hint="its kernel needs NFS_FS and NFS_V4_1, built in or as modules",
             ) from None
 

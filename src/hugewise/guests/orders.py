@@ -13,12 +13,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from hugewise.errors import ProbeError, SettingError
-from hugewise.guests import messages
-from hugewise.guests.agent import Agent
-from hugewise.guests.machine import OUTPUTS, GuestLauncher, guest_spec
-from hugewise.guests.messages import AgentFault, Answer, Request
 from hugewise.host import knob
-from hugewise.machine import probe
+from hugewise.machine import messages, probe, requests
+from hugewise.machine.agent import Agent
+from hugewise.machine.messages import AgentFault, Answer
+from hugewise.machine.remote import OUTPUTS, RemoteLauncher, remote_spec
+from hugewise.machine.requests import Request
 
 __all__ = ["NAME", "Order", "Orders", "Spawned"]
 
@@ -52,7 +52,7 @@ class Spawned:
     process: int
     job: probe.Job
     order: Order
-    launched: GuestLauncher | None = None
+    launched: RemoteLauncher | None = None
 
     def status(self) -> int:
         """Its exit status (negative: the signal that killed it). Raises ProbeError, StorageError."""
@@ -78,7 +78,7 @@ class Orders:
 
     def write(self, path: str, text: str, *, optional: bool = False) -> None:
         """Write a file that is there."""
-        self._add(messages.WriteFile(path, text), optional=optional)
+        self._add(requests.WriteFile(path, text), optional=optional)
 
     def turn(self, wanted: Mapping[str, str]) -> None:
         """Turn knobs. Whether the kernel took them is looked at when the orders are collected."""
@@ -89,30 +89,30 @@ class Orders:
 
     def settle(self, seconds: float) -> None:
         """Idle: what a kernel does in the background after boot is done then."""
-        self._add(messages.Settle(seconds))
+        self._add(requests.Settle(seconds))
 
     def spawn(self, job: probe.Job) -> Spawned:
         """Start a launcher. Raises StorageError when what it is told cannot be kept."""
         if job.spec.barrier is not None:
             raise ProbeError("launchers of a guest cannot meet those of this host")
         process = len(self._spawned) + 1
-        spec = guest_spec(job.spec, process, self._outputs)
+        spec = remote_spec(job.spec, process, self._outputs)
         job.tell(spec)
-        spawned = Spawned(process, job, self._add(messages.Spawn(process, spec)))
+        spawned = Spawned(process, job, self._add(requests.Spawn(process, spec)))
         self._spawned.append(spawned)
         return spawned
 
     def wait(self, spawned: Spawned) -> None:
         """Begin nothing more before that launcher has ended."""
-        self._add(messages.Wait(spawned.process), optional=True)  # its start says why there is none
+        self._add(requests.Wait(spawned.process), optional=True)  # its start says why there is none
 
     def _add(self, request: Request, *, optional: bool = False) -> Order:
         self._orders.append(Order(request, optional))
         return self._orders[-1]
 
     def render(self) -> bytes:
-        """The file for the initramfs. Raises OSError for an order that cannot be said (`messages.encode`)."""
-        return b"".join(messages.encode(number, order.request) for number, order in enumerate(self._orders, 1))
+        """The file for the initramfs. Raises OSError for an order that cannot be said (`requests.encode`)."""
+        return b"".join(requests.encode(number, order.request) for number, order in enumerate(self._orders, 1))
 
     # -- hearing what came of them
 
@@ -125,7 +125,7 @@ class Orders:
         end = time.monotonic() + timeout
         late = "has not carried out its orders"
         for each in self._spawned:
-            each.launched = GuestLauncher(agent, each.process, each.job, self._outputs)
+            each.launched = RemoteLauncher(agent, each.process, each.job, self._outputs)
         try:
             agent.expect(
                 {number: order.answer for number, order in enumerate(self._orders, 1)},
@@ -144,7 +144,7 @@ class Orders:
                 if each.launched is not None:
                     each.launched.close()
         for drift in knob.differing(agent, self._knobs):
-            raise SettingError(f"guest {agent.name} did not take {drift.path} = {drift.expected}: it is {drift.found}")
+            raise SettingError(f"{agent.name} did not take {drift.path} = {drift.expected}: it is {drift.found}")
         problems = [order.problem() for order in self._orders if not order.optional]
         return [problem for problem in problems if problem is not None]
 

@@ -17,13 +17,13 @@ import msgspec
 from hugewise.errors import UserError
 from hugewise.guests import accelerator, boot, image, initramfs, kernels, program, survey
 from hugewise.guests.accelerator import Choice
-from hugewise.guests.agent import Agent
 from hugewise.guests.debian import Say
 from hugewise.guests.hosting import for_one_boot
 from hugewise.guests.kernels.modules import without_nfs
-from hugewise.guests.machine import GuestMachine
 from hugewise.machine import programs
+from hugewise.machine.agent import Agent
 from hugewise.machine.foreign import heard
+from hugewise.machine.remote import RemoteMachine
 from hugewise.model.guest import HARDWARE, Architecture, Backing, Image, Initramfs, Kernel
 from hugewise.model.guest_record import GuestsRecord, KernelRecord, Option
 from hugewise.model.workload import Missing
@@ -307,10 +307,10 @@ def _surveyed(kernel: Kernel, use: GuestUse, choice: Choice, say: Say) -> survey
     guest = accelerator.bare(kernel, choice.accelerator, cpu=model)
     here, qemu = initramfs.build(kernel), program.find(kernel.arch)
     with for_one_boot() as hosting, boot.boot(guest, here, hosting, program=qemu) as booted:
-        agent = Agent(booted.agent, kernel.name, booted.error)
+        agent = Agent(booted.agent, f"guest {kernel.name}", booted.error)
         hello = agent.hello()
-        machine = GuestMachine(agent, emulated=choice.accelerator == "tcg")
-        with heard(kernel.name, "its page sizes"):
+        machine = RemoteMachine(agent, emulated=choice.accelerator == "tcg")
+        with heard(agent.name, "its page sizes"):
             found = survey.take(machine.host, hello.release, hello.page_size)
         agent.close()
     survey.keep(kernel, model, found)

@@ -23,7 +23,7 @@ from hugewise.host.lock import boot_id
 from hugewise.machine.drift import Drift
 from hugewise.model.host import Host
 
-__all__ = ["JOURNAL", "Journal", "Recovery", "recover"]
+__all__ = ["JOURNAL", "Journal", "Recovery", "ledger_of", "recover", "start_time"]
 
 JOURNAL = Path("/var/lib/hugewise/journal.jsonl")
 
@@ -147,8 +147,13 @@ def _sync_folder(folder: Path) -> None:
 
 def _load(path: Path) -> Ledger:
     """The state that the journal describes; a torn last line announces nothing that was done. Raises UserError."""
+    return ledger_of(path.read_bytes(), path)
+
+
+def ledger_of(data: bytes, path: Path) -> Ledger:
+    """The same of a journal's bytes, whose name is `path`. Raises UserError."""
     ledger = Ledger()
-    *lines, _torn = path.read_bytes().split(b"\n")
+    *lines, _torn = data.split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
             ledger.add(reading.decoded(_DECODER, line))

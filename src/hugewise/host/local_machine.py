@@ -17,7 +17,7 @@ import msgspec
 
 from hugewise import reading
 from hugewise.beneath import Folder
-from hugewise.errors import StorageError
+from hugewise.errors import MachineError, StorageError
 from hugewise.files import storing
 from hugewise.host import scratch
 from hugewise.host.account import groups, is_caller
@@ -87,13 +87,19 @@ class LocalMachine:
         """The CPUs that this process may use."""
         return tuple(sorted(os.sched_getaffinity(0)))
 
-    def ports(self, count: int) -> tuple[int, ...]:
-        """TCP ports that are free on the loopback now, and of which nobody was told lately, who may not listen yet."""
+    def ports(self, count: int, address: str = "127.0.0.1") -> tuple[int, ...]:
+        """TCP ports that are free at an address of this host now (the loopback's), and of which nobody was told lately,
+        who may not listen yet. Raises MachineError where it is none of this host's.
+        """
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with ExitStack() as held:
             found: list[int] = []
             while len(found) < count:
-                taken = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-                taken.bind(("127.0.0.1", 0))
+                taken = held.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                try:
+                    taken.bind((address, 0))
+                except OSError as error:
+                    raise MachineError(f"nothing can listen at {address} of this host: {error.strerror}") from None
                 port = int(taken.getsockname()[1])
                 if port not in self._told:
                     self._told.append(port)
@@ -129,10 +135,12 @@ class LocalMachine:
         """A fresh, empty folder for the account."""
         scratch.fresh(Path(path), uid, gid)
 
-    def put(self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None) -> None:
+    def put(
+        self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None, *, mode: int = 0o644
+    ) -> None:
         """Write a file. The folder may be the account's: no link in it is followed."""
         with storing(f"{folder}/{name}"), Folder.open(Path(folder)) as held:
-            held.put(name, content, 0o644, uid, gid)
+            held.put(name, content, mode, uid, gid)
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
         """Files by name. The folder belongs to the account."""

@@ -17,6 +17,7 @@ from hugewise.host.local_host import LocalHost
 from hugewise.inspection.allocator import Allocator, ProgramFile, allocator, read_program
 from hugewise.inspection.smaps import BackedMapping, backed_mappings
 from hugewise.machine import maps, probe, proc
+from hugewise.machine.patience import PATIENCE_S, Patience, StuckError
 from hugewise.model.scene import Named
 
 __all__ = ["DeniedError", "GoneError", "Look", "Looker", "coverage", "whole_blocks"]
@@ -38,7 +39,11 @@ class GoneError(Exception):
 
 
 class DeniedError(Exception):
-    """The kernel does not let the caller look into the process."""
+    """The kernel does not let the caller look into the process. `hint`: what helps, where that is no other account."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,12 +68,13 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 class Looker:
     """Looks at processes; the file of a program that several of them run is read once.
 
-    source  how page sizes are looked up
-    named   which of their memory is meant
+    source    how page sizes are looked up
+    named     which of their memory is meant
+    patience  how long is waited for what a process keeps from being read
     """
 
     def __init__(self, source: probe.Source, named: Named = "all") -> None:
-        self.source, self.named = source, named
+        self.source, self.named, self.patience = source, named, Patience(PATIENCE_S)
         self._left = _MOST_MAPPINGS
         self._programs: dict[tuple[int, int, int], ProgramFile] = {}
 
@@ -76,7 +82,10 @@ class Looker:
         """Look at a process, all of it at the same program. Raises GoneError, DeniedError, ProbeError."""
         for _ in range(_TRIES):
             before = _identity(pid)
-            found = self._look(pid)
+            try:
+                found = self._look(pid)
+            except StuckError as error:
+                raise DeniedError(str(error), "end who holds it, or whom it waits for, and ask again") from None
             if _identity(pid) == before:
                 self._left -= len(found.mappings)
                 return found
@@ -91,7 +100,7 @@ class Looker:
         mappings: list[BackedMapping] = []
         names: set[str] = set()
         try:
-            for each in _mappings(folder):
+            for each in _mappings(folder, self.patience):
                 names.add(each.name)
                 if each.resident or each.pool or each.swapped:
                     mappings.append(each)
@@ -101,17 +110,19 @@ class Looker:
             raise DeniedError(_who(status)) from None
         if not names:
             raise GoneError("it has no memory of its own: it has ended, or is a thread of the kernel")
-        environment = _environment(folder)
-        ranges = _ranges(folder, self.named)
+        environment = self.patience.of(lambda: _environment(folder))
+        ranges = self.patience.of(lambda: _ranges(folder, self.named))
         found = Look(
             pid=pid,
-            command=_command(folder) or status.get("Name", "").strip(),
+            command=self.patience.of(lambda: _command(folder)) or status.get("Name", "").strip(),
             uid=_uid(status),
             coverage=coverage(alive, self.source, ranges),
             mappings=[each for each in mappings if ranges is None or _meets(each, ranges)],
             thp_disabled=None if "THP_enabled" not in status else status["THP_enabled"].strip() == "0",
             environment=environment,
-            allocator=allocator(self._program(folder), names, environment or {}, secure=_secure(folder)),
+            allocator=allocator(
+                self.patience.of(lambda: self._program(folder)), names, environment or {}, secure=_secure(folder)
+            ),
         )
         _status(folder)  # it was there all the time
         return found
@@ -132,26 +143,30 @@ class Looker:
 
 def whole_blocks(pid: int, mappings: list[BackedMapping], size: int, base: int) -> int | None:
     """Bytes of these mappings in aligned blocks of `size` all of whose pages are touched, huge or not; None where that
-    cannot be read, or is too much to.
+    cannot be read (in time), or is too much to.
     """
-    import numpy as np  # noqa: PLC0415  (slow to load, and seldom needed)
-
     if sum(each.room(size) for each in mappings) > _MOST_BLOCKS:
         return None
+    try:
+        return Patience().of(lambda: _whole_blocks(pid, mappings, size, base))
+    except (OSError, StuckError):
+        return None
+
+
+def _whole_blocks(pid: int, mappings: list[BackedMapping], size: int, base: int) -> int:
+    import numpy as np  # noqa: PLC0415  (slow to load, and seldom needed)
+
     each_block, found = size // base, 0
     step = max(1, _PAGES // each_block) * each_block
-    try:
-        with Path(f"/proc/{proc.living(LocalHost(), pid) or pid}/pagemap").open("rb", buffering=0) as pagemap:
-            for mapping in mappings:
-                first = -(-mapping.start // size) * each_block
-                last = first + mapping.room(size) // base
-                for page in range(first, last, step):
-                    pagemap.seek(page * 8)
-                    read = pagemap.read(8 * min(step, last - page))
-                    entries = np.frombuffer(read[: len(read) // (8 * each_block) * 8 * each_block], dtype="<u8")
-                    found += int(((entries >> _PRESENT) != 0).reshape(-1, each_block).all(axis=1).sum()) * size
-    except OSError:
-        return None
+    with Path(f"/proc/{proc.living(LocalHost(), pid) or pid}/pagemap").open("rb", buffering=0) as pagemap:
+        for mapping in mappings:
+            first = -(-mapping.start // size) * each_block
+            last = first + mapping.room(size) // base
+            for page in range(first, last, step):
+                pagemap.seek(page * 8)
+                read = pagemap.read(8 * min(step, last - page))
+                entries = np.frombuffer(read[: len(read) // (8 * each_block) * 8 * each_block], dtype="<u8")
+                found += int(((entries >> _PRESENT) != 0).reshape(-1, each_block).all(axis=1).sum()) * size
     return found
 
 
@@ -189,10 +204,9 @@ def _who(status: Mapping[str, str]) -> str:
     return f"{said}; what everybody may know: transparent huge pages: {off}; pages of pools: {pool}"
 
 
-def _mappings(folder: Path) -> Iterator[BackedMapping]:
+def _mappings(folder: Path, patience: Patience) -> Iterator[BackedMapping]:
     try:
-        with (folder / "smaps").open("rb") as lines:
-            yield from backed_mappings(lines)
+        yield from backed_mappings(patience.lines(folder / "smaps"))
     except PermissionError:
         raise
     except OSError:

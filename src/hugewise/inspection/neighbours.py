@@ -5,7 +5,8 @@ passed over. What is counted is resident private anonymous memory in base pages,
 that size, of programs that have not turned such pages off for themselves or for the mapping.
 
 How many mappings there are is the programs' own decision: so many of each account are looked at, and what is beyond
-that counts as not looked into. Nobody keeps root busy with mappings of theirs.
+that counts as not looked into, and so does what cannot be read in time. Nobody keeps root busy with mappings of theirs,
+nor has it wait for ever.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from pathlib import Path
 import msgspec
 
 from hugewise.inspection.smaps import BackedMapping, backed_mappings
+from hugewise.machine.patience import Patience, StuckError
 
 __all__ = ["Neighbours", "ProgramBeside", "eligible", "neighbours"]
 
 _SHOWN = 5
+_PATIENCE_S = 20.0  # for one of them
 _ROOT = "0"
 _LONGEST = 64  # characters of a name
 _MOST_MAPPINGS = 1 << 17  # of one account's processes; root's are not counted. One process may have 65,530 by default
@@ -59,6 +62,7 @@ def neighbours(size: int, proc: Path = Path("/proc"), without: Iterable[int] = (
     gone = {os.getpid(), *without}
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     unread = 0
+    patience = Patience(_PATIENCE_S)
     looked: Counter[str] = Counter()
     for pid in sorted(int(each.name) for each in proc.iterdir() if each.name.isdecimal()):
         if pid in gone:
@@ -68,15 +72,15 @@ def neighbours(size: int, proc: Path = Path("/proc"), without: Iterable[int] = (
             status = (folder / "status").read_text(encoding="utf-8", errors="replace")
             if "\nVmRSS:" not in status or "\nTHP_enabled:\t0" in status:  # a thread of the kernel; or it has none
                 continue
-            with (folder / "smaps").open("rb") as lines:
-                account = _account(status)
-                most = None if account == _ROOT else max(0, _MOST_MAPPINGS - looked[account])
-                found = [eligible(each, size, base) for each in islice(backed_mappings(lines), most)]
+            account = _account(status)
+            most = None if account == _ROOT else max(0, _MOST_MAPPINGS - looked[account])
+            mappings = backed_mappings(patience.lines(folder / "smaps"))
+            found = [eligible(each, size, base) for each in islice(mappings, most)]
             looked[account] += len(found)
             if most is not None and len(found) >= most:
                 unread += 1
                 continue
-        except PermissionError:
+        except (PermissionError, StuckError):
             unread += 1
             continue
         except OSError:  # it has ended

@@ -158,13 +158,13 @@ def _together(looks: Sequence[Look], source: probe.Source) -> tuple[dict[str, in
 def _looked(who: Inspected, looker: Looker) -> tuple[list[Look], list[str], int]:
     """Those that could be looked at, and how many could not. Raises UserError where none could."""
     looks: list[Look] = []
-    denied: dict[int, str] = {}
+    denied: dict[int, DeniedError] = {}
     gone = 0
     for pid in who.processes:
         try:
             looks.append(looker.look(pid))
         except DeniedError as error:
-            denied[pid] = str(error)
+            denied[pid] = error
         except GoneError as error:
             if pid == who.process:
                 raise UserError(f"{who.name}: {error}", hint="name one that runs: pgrep -a NAME") from None
@@ -175,9 +175,8 @@ def _looked(who: Inspected, looker: Looker) -> tuple[list[Look], list[str], int]
         )
     if not looks or who.processes[0] in denied:
         pid, why = next(iter(denied.items()))
-        raise UserError(
-            f"{who.name}: the memory of {pid} cannot be looked at: {why}", hint=_AS_ROOT if os.geteuid() else _OUTSIDE
-        )
+        hint = why.hint or (_AS_ROOT if os.geteuid() else _OUTSIDE)
+        raise UserError(f"{who.name}: the memory of {pid} cannot be looked at: {why}", hint=hint)
     notes = [f"{len(denied)} of its processes cannot be looked at: {next(iter(denied.values()))}"] if denied else []
     ended = [f"{gone} of its processes have ended meanwhile, or have no memory"] if gone else []
     return looks, notes + ended, len(denied)

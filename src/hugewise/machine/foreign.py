@@ -30,4 +30,4 @@ def heard(name: str, what: str) -> Iterator[None]:
         with believing(what):
             yield
     except UnreadableError as error:
-        raise MachineError(f"guest {name}: {what}: this makes no sense ({plain(error.reason)})") from error
+        raise MachineError(f"{name}: {what}: this makes no sense ({plain(error.reason)})") from error

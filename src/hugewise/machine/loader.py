@@ -1,7 +1,7 @@
 """By what a program is started: what a command executes in the end, and whether the dynamic loader of glibc loads a
 library into it that LD_PRELOAD names.
 
-It reads files, and starts nothing. Scripts are what their interpreters are, and `env`, `nice`, `timeout` and their like
+It reads files, and starts nothing. Scripts are what their interpreters are, and `env`, `nice`, `sh -c` and their like
 are the program that they become. The launcher (`probe/exec`) asks the same of what it is about to start; here it is
 known while a run is planned.
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
 from hugewise import reading
-from hugewise.machine import programs
+from hugewise.machine import programs, shell
 from hugewise.machine.elf import MAGIC
 
 __all__ = ["Executed", "Started", "UntoldError", "executed", "gains", "interpreter", "started", "unpreloaded"]
@@ -50,15 +50,17 @@ _WHY: dict[Started, str] = {
 
 
 class _Wrapper(NamedTuple):
-    """A program that becomes the one in its arguments: options with a word behind them, words before the program, and
-    options with which it starts none.
+    """A program that becomes the one in its arguments: options with a word behind them, words before the program,
+    options with which it starts none, and words that may come before its options.
     """
 
     valued: frozenset[str] = frozenset()
     words: int = 0
     of_others: frozenset[str] = frozenset()
+    first: frozenset[str] = frozenset()
 
 
+_MACHINE_WORDS = frozenset({"x86_64", "i386", "i686", "aarch64", "arm64", "linux64", "linux32", "uname26"})
 _WRAPPERS = {
     "nice": _Wrapper(frozenset({"-n", "--adjustment"})),
     "nohup": _Wrapper(),
@@ -84,6 +86,25 @@ _WRAPPERS = {
             }
         )
     ),
+    "setpriv": _Wrapper(
+        frozenset(
+            {
+                *("--ambient-caps", "--inh-caps", "--bounding-set", "--ruid", "--euid", "--reuid", "--rgid", "--egid"),
+                *("--regid", "--groups", "--securebits", "--selinux-label", "--apparmor-profile", "--pdeathsig"),
+            }
+        ),
+        of_others=frozenset({"-d", "--dump"}),
+    ),
+    "prlimit": _Wrapper(frozenset({"-o", "--output"}), of_others=frozenset({"-p", "--pid"})),
+    "setarch": _Wrapper(first=_MACHINE_WORDS),
+    "linux64": _Wrapper(),
+    "gosu": _Wrapper(words=1),
+    "su-exec": _Wrapper(words=1),
+    "cgexec": _Wrapper(frozenset({"-g"})),
+    # These stay, and what they start is the program all the same.
+    "tini": _Wrapper(frozenset({"-p", "-e"})),
+    "dumb-init": _Wrapper(frozenset({"-r", "--rewrite"})),
+    "catatonit": _Wrapper(),
     "hugewise-exec": _Wrapper(frozenset({"--pages", "--tunable", "--report"}), of_others=frozenset({"--check"})),
 }
 
@@ -114,9 +135,9 @@ def executed(command: Sequence[str], environment: Mapping[str, str]) -> Executed
         path = _path(words[0])
         line = _script(path)
         if line is None:
-            if Path(path).name not in {"env", *_WRAPPERS}:
+            wrapped = _unwrapped(path, words, given)
+            if wrapped is None:
                 return Executed(path, tuple(through), given)
-            wrapped = _unwrapped(words, given)
         else:
             scripts += 1
             if scripts > _DEEPEST:
@@ -151,17 +172,34 @@ def _script(path: str) -> bytes | None:
     return line[2:].strip().replace(b"\t", b" ") if line.startswith(b"#!") else None
 
 
-def _unwrapped(words: list[str], given: dict[str, str]) -> list[str]:
-    """The command behind a wrapper; `given` becomes what that is started with. Raises UntoldError."""
+def _unwrapped(path: str, words: list[str], given: dict[str, str]) -> list[str] | None:
+    """The command behind a wrapper, whose variables `given` gets; None of what is none. Raises UntoldError."""
     name, rest = Path(words[0]).name, words[1:]
+    if name in shell.SHELLS or Path(path).name in shell.SHELLS:
+        return _behind_shell(words, given)
+    if name not in {"env", *_WRAPPERS}:
+        return None
     rest = _behind_env(rest, given) if name == "env" else _behind(name, rest)
     if not rest:
         raise UntoldError(f"{name}: it names no program")
     return rest
 
 
+def _behind_shell(words: list[str], given: dict[str, str]) -> list[str] | None:
+    """The program of `sh -c TEXT`; None where nobody can tell: then it is the shell itself."""
+    text = shell.text_of(words)
+    found = None if text is None else shell.begun_by(text)
+    if found is None or (found.moved and not found.words[0].startswith("/") and "/" in found.words[0]):
+        return None
+    if "/" not in found.words[0] and programs.which(found.words[0]) is None:
+        return None  # a builtin, or a function of its own
+    given.update(found.given)
+    return list(found.words)
+
+
 def _behind(name: str, rest: list[str]) -> list[str]:
     wrapper = _WRAPPERS[name]
+    rest = rest[1:] if rest and rest[0] in wrapper.first else rest
     while rest and rest[0].startswith("-") and rest[0] != "-":
         word = rest.pop(0)
         if word == "--":

@@ -164,7 +164,9 @@ class Machine(Protocol):
         """Make a fresh, empty folder for that account, mode 0700, in place of what was there. Raises StorageError."""
         ...
 
-    def put(self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None) -> None:
+    def put(
+        self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None, *, mode: int = 0o644
+    ) -> None:
         """Write the file `name` for the account below `folder`, with the folders that it lies in. Those of `name` may
         be the account's already: no link is followed there. Raises StorageError.
         """

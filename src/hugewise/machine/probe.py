@@ -287,6 +287,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     # Left out where there are none: the probe of a guest, which may be an older one, is not asked for them.
     opens: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    stdin: str | msgspec.UnsetType = msgspec.UNSET
     own_ipc: bool | msgspec.UnsetType = msgspec.UNSET
     groups: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
 

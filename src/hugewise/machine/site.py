@@ -1,4 +1,4 @@
-"""Where an attempt runs: this host for a whole session, or a guest for that attempt alone."""
+"""Where an attempt runs: this host for a whole session, or a guest for that attempt alone; and where its clients do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hugewise.machine.probe import Source
 from hugewise.model.host import Host
 from hugewise.model.scene import Peer
 
-__all__ = ["Knobs", "Site"]
+__all__ = ["ClientSite", "Knobs", "Site"]
 
 
 class Knobs(Protocol):
@@ -29,6 +29,36 @@ class Knobs(Protocol):
     def values(self) -> Mapping[str, str]:
         """How they stand, by path."""
         ...
+
+
+@dataclass(frozen=True)
+class ClientSite:
+    """A host of their own for the clients of an attempt.
+
+    contain   what runs there for hugewise, as one
+    scratch   private folders there
+    owner     whom programs run as there; None: as hugewise arrives
+    cpus      that the clients have
+    programs  paths there, by name
+    address   of this host, as that one sees it; `client`: of that one
+    clock     what time it is there: of the measured part, both ends are told by this clock
+    carried   bytes that this host's interface of the address has sent and received; None where it does not say
+    network   bits a second that the network was seen to carry, the lesser of both directions
+    facts     what is kept with each attempt of it
+    """
+
+    machine: Machine
+    contain: Contained
+    scratch: Folders
+    owner: tuple[int | None, int | None]
+    cpus: tuple[int, ...]
+    programs: Mapping[str, str]
+    address: str
+    client: str
+    clock: Callable[[], float]
+    carried: Callable[[], int | None]
+    network: float
+    facts: Mapping[str, str | int | float]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,18 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["COMMON", "COUNTERS", "NOT_IN_EMULATION", "RATES", "Counter", "Direction", "Metric", "Rate"]
+__all__ = [
+    "COMMON",
+    "COUNTERS",
+    "NOT_IN_EMULATION",
+    "OPERATIONS",
+    "RATES",
+    "WALL_US",
+    "Counter",
+    "Direction",
+    "Metric",
+    "Rate",
+]
 
 NOT_IN_EMULATION = "the guest is emulated (TCG): its clock, TLB and caches are not a processor's"
 """Why a metric is null that emulation does not yield exactly."""
@@ -26,6 +37,12 @@ class Metric(msgspec.Struct, frozen=True):
     better: Direction
     description: str
     emulated: bool = False
+
+
+OPERATIONS = "operations"
+"""The value that says how much work a command, or a load, has done."""
+
+WALL_US = Metric("wall_us", "us", "lower", "elapsed time for each operation, where a value is named `operations`")
 
 
 class Counter(msgspec.Struct, frozen=True):

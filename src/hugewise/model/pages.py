@@ -23,6 +23,7 @@ HUGETLB = "/sys/kernel/mm/hugepages"
 
 PageKind = Literal["base", "thp", "mthp", "hugetlb", "any"]
 
+_DEFAULT = re.compile(r"^Hugepagesize:\s{1,20}(\d{1,12}) kB$", re.MULTILINE)
 _FOLDER = re.compile(r"hugepages-([0-9]{1,12})kB")
 
 
@@ -39,7 +40,8 @@ class PageTarget(msgspec.Struct, frozen=True):
 class PageSizes(msgspec.Struct, frozen=True):
     """Page sizes in bytes: the kernel's base page, the PMD (THP) size or None, mTHP sizes, hugetlb pool sizes.
 
-    `shmem` are those of the mTHP sizes that have a knob for shared memory too.
+    `shmem` are those of the mTHP sizes that have a knob for shared memory too, `default` is the size of the pool that
+    vm.nr_hugepages counts (None: not known).
     """
 
     base: int
@@ -47,6 +49,7 @@ class PageSizes(msgspec.Struct, frozen=True):
     mthp: tuple[int, ...]
     hugetlb: tuple[int, ...]
     shmem: tuple[int, ...] = ()
+    default: int | None = None
 
     @classmethod
     def discover(cls, host: Host, base: int | None = None) -> PageSizes:
@@ -60,7 +63,15 @@ class PageSizes(msgspec.Struct, frozen=True):
             pmd = None
         anonymous = tuple(size for size in sizes_in(host, THP) if size != pmd and _has(host, size, "enabled"))
         shared = tuple(size for size in anonymous if _has(host, size, "shmem_enabled"))
-        return cls(base or os.sysconf("SC_PAGE_SIZE"), pmd, anonymous, tuple(sizes_in(host, HUGETLB)), shared)
+        counted = _DEFAULT.search(text_of(host, "/proc/meminfo") or "")
+        return cls(
+            base or os.sysconf("SC_PAGE_SIZE"),
+            pmd,
+            anonymous,
+            tuple(sizes_in(host, HUGETLB)),
+            shared,
+            int(counted[1]) << 10 if counted else None,
+        )
 
 
 def _has(host: Host, size: int, knob: str) -> bool:

@@ -25,9 +25,11 @@ from hugewise.model.workload import Launch, ParameterValue, RunsAs, Workload
 __all__ = [
     "Act",
     "Data",
+    "Far",
     "Listens",
     "Outputs",
     "Part",
+    "Parted",
     "Peer",
     "Places",
     "Quota",
@@ -65,6 +67,38 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     ports: tuple[int, ...] = ()
 
 
+class Far(msgspec.Struct, frozen=True, kw_only=True):
+    """The host of their own that a scene's clients are on, and the way between the two.
+
+    address   of this host, at which servers listen for them
+    ports     TCP ports that are free there, as many as `Parted.far_ports` asks for
+    client    the address that clients come from
+    folder    private to the attempt, on the clients' host
+    programs  the paths of their programs there, by name
+    password  of the servers for this attempt; it goes into files that are written as `private`, never into a command
+    """
+
+    address: str
+    ports: tuple[int, ...]
+    client: str
+    folder: str
+    programs: Mapping[str, str]
+    password: str
+
+    def at(self, number: int = 0) -> str:
+        """Where the server of that number listens, as ADDRESS:PORT."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{host}:{self.ports[number]}"
+
+    def program(self, name: str) -> str:
+        """The path of a client's program there."""
+        return self.programs.get(name, name)
+
+    def __repr__(self) -> str:
+        """Without the password."""
+        return f"Far({self.address}, {self.client}, {self.folder})"
+
+
 class Places(msgspec.Struct, frozen=True, kw_only=True):
     """Where an attempt is played; all folders are private to it and gone after it. Short paths: sockets may lie there.
 
@@ -74,6 +108,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     sut, client  the CPUs of each role; disjoint where the workload has clients (but on a machine with a single CPU),
                  else all CPUs are the system's under test
     peer         the host beside the machine, for a server that is to run there
+    far          where the clients are, if on a host of their own; `client` are CPUs of that then
     idle         seconds for which the timed command will be frozen while others have their turn, beside its own lead
                  and measured part: it must outlast them
     """
@@ -84,6 +119,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     sut: tuple[int, ...]
     client: tuple[int, ...]
     peer: Peer = Peer()
+    far: Far | None = None
     idle: float = 0.0
     cwd: str | None = None
 
@@ -95,6 +131,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     expects    text that its stdout must contain
     role       whose CPUs and cgroup it has
     micro      one of the probe's own commands: argv without the program's name; its stdout are the probe's JSON Lines
+    far        it is a client: it runs where the clients are (`Places.far`), be that here or not
+    stdin      a file that it reads; None: nothing
     """
 
     name: str
@@ -105,6 +143,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     role: Role = "client"
     cwd: str | None = None
     micro: bool = False
+    far: bool = False
+    stdin: str | None = None
 
 
 class Listens(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +166,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """A program of the system under test that runs in the foreground until it is stopped.
 
     ready     that it answers: a step that is asked again and again until it succeeds, or what is waited for
+    port      a TCP port that such a step asks at: where it succeeds, and somebody else holds the port, another answered
     stop      the signal that ends it in an orderly way; after `patience` seconds it is killed, and that is an error
     cpus      CPUs of its own among those of the role; None: all of them
     treated   whether the treatment's variables and prctl reach it (a helper server is none of the system under test)
@@ -138,6 +179,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     argv: tuple[str, ...]
     ready: Step | Listens | Says
+    port: int | None = None
     environment: Mapping[str, str] = {}
     ready_within: float = 60.0
     stop: Literal["TERM", "INT", "QUIT"] = "TERM"
@@ -150,10 +192,16 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """A text file to write, by its path below the data folder: of a recipe, or of an attempt."""
+    """A text file to write, by its path below the data folder: of a recipe, or of an attempt.
+
+    far      it is the clients': below their folder, where they are on a host of their own
+    private  nobody but the account may read it: it holds a password
+    """
 
     path: str
     text: str
+    far: bool = False
+    private: bool = False
 
 
 Act = Step | Server | Write
@@ -327,4 +375,25 @@ class Staged(Workload, Protocol):
 
     def read(self, outputs: Outputs, values: Mapping[str, ParameterValue]) -> Reading:
         """Metrics from what was said. Raises ValueError when an output is not as expected, naming what was found."""
+        ...
+
+
+@runtime_checkable
+class Parted(Staged, Protocol):
+    """A staged workload whose clients can be on a host of their own."""
+
+    def parted_refused(self, values: Mapping[str, ParameterValue]) -> str | None:
+        """Why they cannot with these values, or None when they can."""
+        ...
+
+    def far_ports(self, values: Mapping[str, ParameterValue], places: Places) -> int:
+        """How many TCP ports its servers listen at for them."""
+        ...
+
+    def far_programs(self, values: Mapping[str, ParameterValue]) -> tuple[str, ...]:
+        """What must be installed on their host, by name; the load generator comes with hugewise."""
+        ...
+
+    def exposed(self, values: Mapping[str, ParameterValue]) -> str | None:
+        """What whoever reaches its servers' address can do without a password; None where there is one."""
         ...

@@ -94,7 +94,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     series      throughput in each whole second of the measured part, where the workload can say it (work a second)
     facts       what was done besides: hashes of data and work, versions, where the data lay
     begun       what a command began: `forked` processes that went on with a copy of their parent's memory, programs
-                that others than the first process `executed`, `threads`; empty where nobody followed it
+                that others than the first process `executed`, `threads`; empty where nobody followed it. Of servers
+                those that are there when their memory is looked at, how many had children that have `ended`, and of a
+                service the `shared_bytes` of the largest shared mapping
     laid        what the layout library did, where it was loaded: sums over `processes` (`attempt.laying`)
     knobs_as    where it is stored: the record of the run's log that has its knobs, which are empty here; null once
                 it was read

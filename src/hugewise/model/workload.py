@@ -26,6 +26,7 @@ __all__ = [
     "Laid",
     "Launch",
     "Missing",
+    "OwnPool",
     "Parameter",
     "ParameterValue",
     "Proof",
@@ -146,6 +147,19 @@ class Laid(Workload, Protocol):
 
     def unlaid(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
         """Why the treatment's layout does not reach its program, or None when it does."""
+        ...
+
+
+@runtime_checkable
+class OwnPool(Workload, Protocol):
+    """A workload whose program may be told, by an option of its own, to take pages of a pool."""
+
+    def short(
+        self, treatment: Treatment, values: Mapping[str, ParameterValue], coverage: Mapping[str, int]
+    ) -> str | None:
+        """Why its option was not had, by what backs its memory (bytes by `kind:page size`), or None where it was, or
+        was not asked for.
+        """
         ...
 
 

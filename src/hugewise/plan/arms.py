@@ -22,7 +22,7 @@ from hugewise.study.tables import PolicyUse
 
 __all__ = ["Arm", "Platform", "offered"]
 
-_SIZED = re.compile(r"(mthp|hugetlb)-(.+?)(-shmem)?")
+_SIZED = re.compile(r"(mthp|hugetlb|reserved)-(.+?)(-shmem)?")
 
 
 class Arm(msgspec.Struct, frozen=True):
@@ -108,10 +108,10 @@ def _absent(name: str, place: Place, policies: Mapping[str, Policy], sizes: Page
     if sized is None or size is None:
         raise place.wrong("is not a policy", name, hint=keys.near(name, policies.keys(), what="policies"))
     shared = sized[3] or ""
-    canonical = f"{sized[1]}-{format_size(size)}{'' if sized[1] == 'hugetlb' else shared}"
-    if canonical in policies or (shared and sized[1] == "hugetlb"):
+    canonical = f"{sized[1]}-{format_size(size)}{shared if sized[1] == 'mthp' else ''}"
+    if canonical in policies or (shared and sized[1] != "mthp"):
         raise place.wrong("is not a policy", name, hint=f"did you mean {canonical}?")
-    here = sizes.hugetlb if sized[1] == "hugetlb" else sizes.shmem if shared else sizes.mthp
+    here = sizes.hugetlb if sized[1] != "mthp" else sizes.shmem if shared else sizes.mthp
     words = "transparent huge pages (mTHP)" if sized[1] == "mthp" else "pool of hugetlb pages"
     words += " for shared memory" if shared else ""
     offered = ", ".join(format_size(known) for known in here) or "none"

@@ -67,7 +67,9 @@ def resolve(study: Study, workloads: Mapping[str, Workload], resident: Collectio
     _check_arms(study, workloads, place)
     taken: set[str] = set()
     return [
-        msgspec.structs.replace(cell, kind="resident", together=True) if cell.id in resident else cell
+        msgspec.structs.replace(cell, kind="resident", together=True)
+        if cell.id in resident and cell.used.client != "apart"
+        else cell
         for here, used in place.items("workload", study.workload)
         for cell in _cells(used, here, study, workloads, taken)
     ]

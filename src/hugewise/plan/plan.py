@@ -21,7 +21,7 @@ from hugewise.model.metric import Metric
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import Mechanism, Policy
 from hugewise.model.results import LeftOut
-from hugewise.model.scene import Staged
+from hugewise.model.scene import Parted, Staged
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import Laid, ParameterValue, Workload
 from hugewise.plan.arms import Arm, Platform
@@ -44,6 +44,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     stage_account  of a staged workload: whom all else of it runs as, and who owns its folders
     kind           how the arms of a block are laid out
     together       they run at once
+    apart          its clients are on a host of their own
     at_most        so many of them take part in a block, which ones is the coin's: there is no memory for all
     """
 
@@ -64,6 +65,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind = "sequential"
     together: bool = False
     at_most: int | None = None
+    apart: bool = False
 
     def given(self, arm: Arm) -> Mapping[str, ParameterValue]:
         """The parameters of the workload under `arm`: the cell's, but for those that the arm has of its own."""
@@ -131,6 +133,19 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
     return Plan(tuple(cells), tuple(left_out))
 
 
+def _beside(cell: Cell, venue: Venue) -> str | None:
+    """Why the clients of the cell cannot be on a host of their own, or None when they can or need not."""
+    if not cell.apart:
+        return None
+    if not isinstance(cell.workload, Parted):
+        return f"{cell.workload.name} has no client that can be on another host"
+    if venue.shared is not None:
+        return "in guests, clients are beside their servers"
+    if cell.kind != "sequential" or cell.together:
+        return f"its client is on another host, where arms that run at once cannot meet: {design.SEQUENTIAL}"
+    return cell.workload.parted_refused(cell.values)
+
+
 def _offline(slots: Slots, host: Host) -> str | None:
     """Why the slots cannot all be had, or None. A machine that does not say which CPUs are online has them all."""
     try:
@@ -162,6 +177,7 @@ def _cell(one: Resolved, study: Study, venue: Venue) -> Cell:
         memory=used.memory,
         kind=one.kind,
         together=one.together,
+        apart=one.used.client == "apart",
     )
 
 
@@ -171,8 +187,8 @@ def _offer(one: Resolved, study: Study, arms: Mapping[str, Arm], offline: str | 
         cell = _cell(one, study, venue)
     except UserError as error:  # nobody whom it could run as, here
         return Plan((), (LeftOut(one.id, EVERY, error.message),))
-    if offline is not None:
-        return Plan((), (LeftOut(cell.id, EVERY, offline),))
+    if (why := offline or _beside(cell, venue)) is not None:
+        return Plan((), (LeftOut(cell.id, EVERY, why),))
     missing = [each for each in cell.workload.missing(cell.values) if each.here or not (venue.pending and each.package)]
     if missing:
         reason = "; ".join(each.reason for each in missing)

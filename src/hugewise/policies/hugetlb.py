@@ -22,7 +22,7 @@ from hugewise.model.policy import Mechanism, Policy, Treatment
 from hugewise.policies import _thp
 from hugewise.quantity import format_size
 
-__all__ = ["policies"]
+__all__ = ["HugeTlb", "policies"]
 
 
 def _default_size(host: Host) -> int | None:
@@ -65,11 +65,14 @@ class HugeTlb:
 
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
         """As many pages as the workload mapped, reserved now or (surer, memory is whole then) at boot."""
+        return self.pool(treatment, pool_bytes, default=any(v.endswith("=2") for v in treatment.environment.values()))
+
+    def pool(self, treatment: Treatment, pool_bytes: int, *, default: bool) -> Deployment:
+        """The same; `default`: its size is the one that vm.nr_hugepages counts."""
         pages = max(1, -(-pool_bytes // self._size))
         path = f"{pool_folder(self._size)}/nr_hugepages"
         # That transparent ones are off for the rest is no part of it; what a study has added is.
         more = {knob: value for knob, value in _thp.added(treatment).items() if value != "never"}
-        default = any(value.endswith("=2") for value in treatment.environment.values())
         wanted = {**more, path: str(pages)}
         at_boot = host_files.sysctl(pages) if default and not more else host_files.tmpfiles(wanted)
         words = (f"hugepagesz={format_size(self._size).upper()}", f"hugepages={pages}")

@@ -11,10 +11,22 @@ from hugewise.model.answer import GROWTH, POOL_GROWTH, AnswerState, CellAnswer
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.report import numbers
 from hugewise.report.numbers import percent
+from hugewise.report.plain import plain
 from hugewise.report.sentences import arm_of, effect_of, strength
 from hugewise.visible import printable
 
-__all__ = ["SameAnswer", "answers", "joined", "not_compared", "price", "ranked", "selection", "separately"]
+__all__ = [
+    "SameAnswer",
+    "answers",
+    "joined",
+    "memory_of",
+    "not_compared",
+    "price",
+    "ranked",
+    "selection",
+    "separately",
+    "together",
+]
 
 _UNCLAIMED = ("screening", "unjudged")  # methods that claim nothing, and have no part in the error rate
 _ORDER = ("better", "equivalent", "undecided", "worse", "none")
@@ -51,14 +63,14 @@ def _of_cell(results: Results, cell: CellResult) -> CellAnswer:
         return _made(cell, "leave", cell.baseline, f"Leave it at {_base(cell)}", found, rests=known[0], order=order)
     if not order:
         return _made(cell, "none", None, "No answer", "nothing was compared in this cell", rests=None, order=order)
-    found = (order[0].reason or "no verdict is possible").rstrip(".")
+    found = plain(order[0].reason or "no verdict is possible").rstrip(".")
     return _made(cell, "none", None, "No answer", found, rests=order[0], order=order)
 
 
 def _better(cell: CellResult, better: Sequence[Comparison], order: Sequence[Comparison]) -> CellAnswer:
     best = better[0]
     arm = arm_of(cell, best.arm)
-    before, after = _memory(arm_of(cell, best.baseline)), _memory(arm)
+    before, after = memory_of(arm_of(cell, best.baseline)), memory_of(arm)
     growth = after / before - 1 if before and after is not None else 0.0
     dear = growth > (POOL_GROWTH if arm is not None and arm.pool_bytes else GROWTH)
     name = f"`{printable(best.arm)}`"
@@ -109,8 +121,8 @@ def _made(
         beside=tuple(one.arm for one in beside),
         overlapping=tuple(one.arm for one in beside if rests is not None and _overlap(one, rests)),
         open=tuple(one.arm for one in order if one.verdict == "undecided"),
-        memory=_memory(arm),
-        memory_before=_memory(base),
+        memory=memory_of(arm),
+        memory_before=memory_of(base),
         pool=0 if arm is None else arm.pool_bytes,
     )
 
@@ -148,7 +160,8 @@ def _sure(one: Comparison) -> str:
     return f"{blocks} at {percent(one.confidence)}" + ("" if one.final else ", provisional")
 
 
-def _memory(arm: ArmSummary | None) -> int | None:
+def memory_of(arm: ArmSummary | None) -> int | None:
+    """Bytes of an arm at their most, with the pool that is reserved for it, used or not; None where not known."""
     return None if arm is None or arm.peak_bytes is None else arm.peak_bytes + arm.pool_bytes
 
 
@@ -189,11 +202,9 @@ def not_compared(one: CellAnswer) -> str:
 
 def selection(results: Results) -> str:
     """What choosing among the run's arms does to what is said of the chosen one; empty where nothing was chosen."""
-    cells = [cell for cell in results.cells if cell.metric.better != "neutral"]
-    claimed = [[one for one in cell.comparisons if one.method not in _UNCLAIMED] for cell in cells]
+    claimed, many = _claimed(results)
     if all(len(several) < 2 for several in claimed):
         return ""
-    many = sum(len(several) + len(cell.end_points) for several, cell in zip(claimed, cells, strict=True))
     chosen = "The best arm of a cell was chosen on the blocks that it is judged by."
     if {one.method for several in claimed for one in several} == {"sequential"}:
         return (
@@ -206,6 +217,24 @@ def selection(results: Results) -> str:
         " whichever is looked at. Each interval holds by itself and not together with the others, so that the chosen"
         " one's, and its estimate, lean to a larger effect: confirm it by a run of its own (hugewise advise)."
     )
+
+
+def _claimed(results: Results) -> tuple[list[list[Comparison]], int]:
+    """By cell the comparisons that have a part in the error rate, and how many these are with their end points."""
+    cells = [cell for cell in results.cells if cell.metric.better != "neutral"]
+    claimed = [[one for one in cell.comparisons if one.method not in _UNCLAIMED] for cell in cells]
+    return claimed, sum(len(several) + len(cell.end_points) for several, cell in zip(claimed, cells, strict=True))
+
+
+def together(results: Results) -> str:
+    """How sure the answers of all cells are together; empty where no more than one comparison claims something."""
+    claimed, many = _claimed(results)
+    several = sum(any(one.verdict != "none" for one in each) for each in claimed)
+    if many < 2 or not several:
+        return ""
+    wrong = percent(1 - results.confidence)
+    answers_ = "1 answer rests" if several == 1 else f"{several} answers rest"
+    return f"{answers_} on {many} comparisons: the chance that any of their verdicts is wrong is at most {wrong}."
 
 
 class SameAnswer(NamedTuple):

@@ -16,8 +16,9 @@ import msgspec
 
 from hugewise.beneath import Folder
 from hugewise.deployment.evidence import with_evidence
-from hugewise.deployment.program import LAUNCHER, of_unit
+from hugewise.deployment.program import BY_HAND, LAUNCHER, of_unit
 from hugewise.deployment.quoting import plain, shell_words, unit_name
+from hugewise.deployment.unit_start import UnitStart, completed
 from hugewise.errors import StorageError, UserError
 from hugewise.model.deployment import DeployedFile, Deployment
 from hugewise.model.results import CellResult, Results
@@ -98,18 +99,20 @@ def write_files(
     *,
     also: Sequence[Results] = (),
     arms: Sequence[str | None] = (),
+    start: UnitStart | None = None,
 ) -> list[str]:
     """Write the files of every cell's recommended arm below `output`, with README.md; what was done, in lines.
 
     `also`: other runs of the same host, whose cells have names of their own. `arms` are recommended by their names, of
-    each run one, whatever their verdicts (`recommended`). `unit` is the service that they are for.
+    each run one, whatever their verdicts (`recommended`). `unit` is the service that they are for, `start` how it is
+    started: None where this host has no such service.
     Raises UserError for a folder that holds something, that is the root of this host, or (as root) another account's;
     and for a name that is no unit's. Raises StorageError.
     """
     name = None if unit is None else unit_name(unit)
     if name is not None and not name.endswith(".service"):
         raise UserError(f"--unit {unit}: not a service", hint="name the service that starts the program")
-    settings = recommended(results, *also, arms=arms)
+    settings = tuple(_for_unit(one, name, start) for one in recommended(results, *also, arms=arms))
     whole = [one for one in settings if one.deployment is not None]
     evidence = tuple(dict.fromkeys(line for each in (results, *also) for line in _evidence(each)))
     told, readme = (
@@ -132,15 +135,15 @@ def write_files(
             for number, one in enumerate(whole, 1):
                 below = f"{number}-{_slug(one)}" if len(whole) > 1 else ""
                 for file in _files(one):
-                    mine = file if name is None else of_unit(file, name)
-                    path = f"{below}/{_GUEST if mine.on == 'guest' else ''}/{mine.path}"
-                    _put(held, path, with_evidence(mine, (*one.found, *one.evidence)).content, mine.kind)
-                readme += ["", *_section(one, below, name, results.settings)]
+                    path = f"{below}/{_GUEST if file.on == 'guest' else ''}/{file.path}"
+                    _put(held, path, with_evidence(file, (*one.found, *one.evidence)).content, file.kind)
+                readme += ["", *_section(one, below, results.settings)]
                 told.append(f"{', '.join(one.cells)}: {one.arm}: {output / below}")
             for one in settings:
                 if one.deployment is None:
                     told.append(f"{', '.join(one.cells)}: no files: {one.why}")
                     readme += ["", f"## {_title(one.cells)}", "", "No files:", "", *_quoted((one.why,))]
+            told += [] if name is None else list(_of_start(whole, name, start))
             _put(held, _README, "\n".join([*readme, ""]), "tuned")
     except OSError as error:
         raise StorageError(
@@ -192,13 +195,35 @@ def _evidence(results: Results) -> tuple[str, ...]:
     )
 
 
-def _section(one: Recommended, below: str, unit: str | None, former: Mapping[str, str]) -> Iterator[str]:
+def _for_unit(one: Recommended, name: str | None, start: UnitStart | None) -> Recommended:
+    """With the drop-in of the unit that is called so, which has its own words where it is there."""
+    if name is None or one.deployment is None:
+        return one
+    files = tuple(of_unit(file, name) for file in one.deployment.files)
+    if start is not None:
+        files = tuple(completed(file, start) for file in files)
+    return msgspec.structs.replace(one, deployment=msgspec.structs.replace(one.deployment, files=files))
+
+
+def _of_start(whole: Sequence[Recommended], name: str, start: UnitStart | None) -> Iterator[str]:
+    """What the drop-ins have of the unit's own command, where they need it."""
+    units = [file for one in whole for file in _files(one) if file.kind == "unit" and LAUNCHER in file.content]
+    if not units:
+        return
+    if start is None:
+        yield f"{name}: this host has no such service: its ExecStart= in the drop-in is to be compared, or completed"
+    elif any(BY_HAND in need for file in units for need in file.needs):
+        yield f"{name}: its ExecStart= could not be taken over: the drop-in says why, and what to complete"
+    else:
+        yield f"{name}: the drop-in has its own ExecStart= ({'; '.join(place for place, _ in start.starts)})"
+
+
+def _section(one: Recommended, below: str, former: Mapping[str, str]) -> Iterator[str]:
     assert one.deployment is not None
     yield f"## {_title(one.cells)}"
     yield ""
     yield from _quoted((*one.found, one.deployment.note))
-    for file in one.deployment.files:
-        mine = file if unit is None else of_unit(file, unit)
+    for mine in one.deployment.files:
         where = f"{below}/{_GUEST}" if mine.on == "guest" else below
         yield ""
         guest = " (in the guest)" if mine.on == "guest" else ""

@@ -5,6 +5,7 @@ A text is anything that was measured or read: renderers make it one line and esc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -12,8 +13,25 @@ from typing import Any, Literal
 from hugewise.report.sentences import Finding
 from hugewise.visible import printable
 
-__all__ = ["Block", "Bundle", "Commands", "Document", "Figure", "Folded", "Heading", "Headline", "Line", "Note", "Only"]
+__all__ = [
+    "NAMED",
+    "Block",
+    "Bundle",
+    "Commands",
+    "Document",
+    "Figure",
+    "Folded",
+    "Heading",
+    "Headline",
+    "Line",
+    "Note",
+    "Only",
+]
 __all__ += ["Points", "Ran", "Section", "Table", "Verdict", "Verdicts", "Words", "brief", "figures", "some", "table"]
+
+
+NAMED = re.compile(r"`([A-Za-z0-9/][A-Za-z0-9._:=/-]{0,79})`")
+"""A name in a sentence, of a policy or a file: between backticks. `split` gives the text and the names in turn."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from hugewise.report.figures.sample import autocorrelations, histogram, in_time_
 from hugewise.report.figures.theme import palette
 from hugewise.report.names import file_name
 from hugewise.report.numbers import NOTHING, Scale
+from hugewise.report.plain import plain
 from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, better_direction, interval_words, tier_name
 from hugewise.report.write import write_document
 from hugewise.visible import printable
@@ -35,7 +36,7 @@ def sentence(one: ExternalComparison, metric: MetricResults, margin: float) -> s
     if one.ratio is not None:
         span = interval_words(one.ratio, one.low, one.high, one.confidence, one.verdict)
         effect = f"{numbers.point(one.ratio, one.low, one.high)} ({span})"
-    reason = f"{one.reason.rstrip('.')}."
+    reason = f"{plain(one.reason).rstrip('.')}."
     match one.verdict:
         case "better" | "worse":
             said = f"{arm} is {one.verdict} than {base}: {name} {effect}, from {one.n:,.0f} pairs."

@@ -7,18 +7,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hugewise.model.fleet import FleetComparison, FleetHost, FleetResults, PooledEffect, ProductOfEvidence
+from hugewise.model.fleet import FleetComparison, FleetHost, FleetResults, HostEffect, PooledEffect, ProductOfEvidence
 from hugewise.report import document as doc
 from hugewise.report import numbers
 from hugewise.report.figures.forest import forest
 from hugewise.report.figures.theme import palette
+from hugewise.report.fleet_json import encode
 from hugewise.report.names import file_name
 from hugewise.report.numbers import NOTHING, when
 from hugewise.report.sentences import LEGEND_TITLE, SYMBOLS, better_direction, change_of
 from hugewise.report.write import write_document
-from hugewise.visible import json_text, printable
+from hugewise.visible import printable
 
-__all__ = ["encode", "report", "sentence", "write"]
+__all__ = ["report", "sentence", "write"]
 
 _SHOWN = 3
 _VERDICTS = {
@@ -68,7 +69,7 @@ def sentence(one: FleetComparison, confidence: float) -> str:
         return f"{arm} against {base}: nothing was measured."
     effect = f"{printable(one.metric.name)} {change_of(whole.ratio, whole.low, whole.high)}"
     if whole.ratio is None:
-        effect = f"no typical {printable(one.metric.name)} is known"
+        effect = f"of which no typical {printable(one.metric.name)} is known (hosts by themselves: {_own(one.hosts)})"
     match whole.verdict:
         case "better" | "worse" | "equivalent":
             said = (
@@ -108,7 +109,7 @@ def _next(one: FleetComparison) -> str:
     known = [stratum for stratum in one.strata if stratum.next_low is not None]
     if not known:
         most = max((stratum.hosts for stratum in one.strata), default=0)
-        return f"nothing is said of the next host, which takes 5 hosts of a class (there are {most} at most)"
+        return f"nothing is said of the next host, which takes 5 hosts of a class ({most} at most)"
     said = []
     for stratum in known[:_SHOWN]:
         span = numbers.interval(stratum.ratio, stratum.next_low, stratum.next_high)
@@ -133,8 +134,7 @@ def _answer(results: FleetResults) -> doc.Section:
 
 def _class_line(one: FleetComparison, stratum: PooledEffect) -> str:
     """A class in a line: its verdict, its effect, its spread, its next host, and its hosts by themselves."""
-    own: Counter[str] = Counter(host.verdict for host in one.hosts if host.stratum == stratum.stratum)
-    counts = ", ".join(f"{own[verdict]} {_WORDS[verdict]}" for verdict in SYMBOLS if own[verdict])
+    counts = _own([host for host in one.hosts if host.stratum == stratum.stratum])
     parts = [f"{stratum.stratum}: {_WORDS[stratum.verdict]}"]
     if stratum.ratio is not None:
         parts[0] += f", typically {change_of(stratum.ratio, stratum.low, stratum.high)}"
@@ -146,6 +146,12 @@ def _class_line(one: FleetComparison, stratum: PooledEffect) -> str:
     if stratum.verdict in ("undecided", "none"):
         parts.append(stratum.reason)
     return "; ".join(parts)
+
+
+def _own(hosts: Sequence[HostEffect]) -> str:
+    """How many hosts have which verdict by themselves."""
+    own: Counter[str] = Counter(host.verdict for host in hosts)
+    return ", ".join(f"{own[verdict]} {_WORDS[verdict]}" for verdict in SYMBOLS if own[verdict])
 
 
 def _comparison(results: FleetResults, number: int, one: FleetComparison, colour: str) -> doc.Section:
@@ -366,11 +372,6 @@ def _many(count: int, one: str, several: str = "") -> str:
 def _several(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"
-
-
-def encode(results: FleetResults) -> bytes:
-    """`fleet.json`: indented JSON in UTF-8, keys in the order of the types."""
-    return json_text(results).encode() + b"\n"
 
 
 def write(results: FleetResults, folder: Path | str) -> dict[str, Path]:

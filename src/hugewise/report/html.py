@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup, escape
 
 from hugewise.report import fonts
-from hugewise.report.document import Document
+from hugewise.report.document import NAMED, Document
 from hugewise.report.sentences import SYMBOLS
 from hugewise.visible import printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["environment", "html", "whole"]
+__all__ = ["coded", "environment", "html", "whole"]
 
 # Words that a browser would break at a hyphen or a slash, up to a length that a column can still have.
 _BREAKABLE = re.compile(r"(?<!\S)(?=\S{3,80}(?!\S))\S+[-/\u2013]\S+")
@@ -46,6 +46,7 @@ def environment() -> Environment:
     )
     made.filters["kind"] = lambda block: type(block).__name__
     made.filters["whole"] = whole
+    made.filters["coded"] = coded
     return made
 
 
@@ -56,6 +57,14 @@ def whole(text: str) -> Markup:
         parts += [escape(shown[end : word.start()]), Markup('<span class="whole">%s</span>') % word[0]]
         end = word.end()
     return Markup("").join([*parts, escape(shown[end:])])
+
+
+def coded(text: str) -> Markup:
+    """A sentence, escaped, in which names between backticks are code."""
+    return Markup("").join(
+        Markup("<code>%s</code>") % part if at % 2 else escape(part)
+        for at, part in enumerate(NAMED.split(printable(text)))
+    )
 
 
 def html(document: Document, figures: Mapping[str, str]) -> str:

@@ -9,12 +9,14 @@ from typing import NamedTuple, Protocol
 from hugewise.model.metric import Metric
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Integrity, Reach, Results
 from hugewise.report import numbers
+from hugewise.report.plain import plain
 from hugewise.visible import printable
 
 __all__ = [
     "EXACT_LEGEND",
     "LEGEND_TITLE",
     "SYMBOLS",
+    "TIER_LEGEND",
     "Finding",
     "Judgement",
     "arm_of",
@@ -39,10 +41,16 @@ SYMBOLS = {"better": "▲", "worse": "▼", "equivalent": "=", "undecided": "?",
 LEGEND_TITLE = "How a verdict is read"
 # What the exact test says and what it does not; once in a report, where its verdicts are read.
 EXACT_LEGEND = (
-    "Better and worse rest on the coin of each block alone: it rejects “no difference at all” (the sharp null: every "
-    "attempt would have come out the same with the policies swapped).",
-    "Direction and interval read as those of an effect that is the same in every pair, or symmetric around it.",
-    "The campaign average is of the logarithms, so that its ratio is a ratio of geometric means.",
+    "Better and worse: in each block a coin drew which policy came first. If the policies made no difference at all, "
+    "pairs as consistent as these would come up with a chance of at most the study's error rate, whenever one looks; "
+    "nothing else is assumed.",
+    "How large it is, and its interval, are those of an effect that is the same in every pair, or varies evenly to "
+    "both sides of it.",
+)
+# Where the tables of a report have tiers beyond the run itself.
+TIER_LEGEND = (
+    "The campaign average, over all pairs of the run, is of the logarithms, so that its ratio is one of geometric "
+    "means.",
     "The tiers “campaign average” and “beyond these sessions” have an error of their own each, at the comparison's "
     "alpha and outside the study's split.",
 )
@@ -124,11 +132,11 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
     if spread is None or spread.shown is None:
         return
     arm, base = printable(comparison.arm), printable(comparison.baseline)
-    at = "" if spread.pairs is None else f", pair {spread.pairs}"
+    at = "" if spread.pairs is None else f" from pair {spread.pairs} on"
     # The test and the ratio look at different things: where they disagree, the test is what was found.
     agree = spread.ratio is not None and (spread.ratio > 1) == (spread.shown == "wider") and spread.ratio > 0
     how = f"{numbers.times(spread.ratio)} times as" if agree and spread.ratio else _SPREADS[spread.shown]
-    widely = f"spread {how} widely {'as' if agree else 'than'} the baseline's (exact test{at})."
+    widely = f"spread {how} widely {'as' if agree else 'than'} the baseline's (too consistently for chance{at})."
     match comparison.verdict:
         case "undecided":
             place = "not shown in place"
@@ -146,10 +154,15 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
 _SPREADS = {"wider": "more", "narrower": "less"}
 
 
-def legend(results: Results) -> tuple[str, ...]:
-    """What the verdicts of this run do and do not say, by the methods that gave them."""
-    methods = {one.method for cell in results.cells for one in cell.comparisons}
-    exact = EXACT_LEGEND if "sequential" in methods else ()
+def legend(results: Results, *, tiers: bool = True) -> tuple[str, ...]:
+    """What the verdicts of this run do and do not say, by the methods that gave them; of `tiers`, where some reach
+    beyond the run.
+    """
+    every = [one for cell in results.cells for one in cell.comparisons]
+    methods = {one.method for one in every}
+    exact: tuple[str, ...] = EXACT_LEGEND if "sequential" in methods else ()
+    if tiers and any(one.supported and one.name != "this campaign" for each in every for one in each.tiers):
+        exact += TIER_LEGEND
     return (*exact, *(_FIXED_LEGEND if methods - {"sequential", "screening", "unjudged"} else ()))
 
 
@@ -271,7 +284,7 @@ def _reasons(comparison: Comparison) -> Iterator[str]:
     if not comparison.final and comparison.verdict not in {"undecided", "none"}:
         yield "Provisional until the planned number of blocks is reached."
     if comparison.reason:
-        reason = printable(comparison.reason)
+        reason = plain(printable(comparison.reason))
         yield f"{reason[0].upper()}{reason[1:].rstrip('.')}."
     both = comparison.corrected, comparison.ratio
     if None not in both and comparison.verdict in {"better", "worse"}:

@@ -55,6 +55,7 @@ def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Cell, Arm, int], 
             together=cell.together,
             kind=None if cell.kind == kind else cell.kind,
             at_most=cell.at_most,
+            apart=cell.apart,
         )
         for cell in plan.cells
     )

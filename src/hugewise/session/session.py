@@ -14,9 +14,11 @@ import msgspec
 from hugewise import files
 from hugewise.host.local_host import LocalHost
 from hugewise.model import coin
+from hugewise.model.client import ClientHost
 from hugewise.model.clock import CLOCK, Clock
 from hugewise.session import calibrated, identity, progress
 from hugewise.session import guests as guest_session
+from hugewise.session.clients import Reached, placed
 from hugewise.session.feasibility import make_plan, must_have_cells, provide
 from hugewise.session.steps import Session
 from hugewise.store.folder import RunFolder
@@ -34,14 +36,17 @@ def run(
     on_step: Callable[[str], None] = lambda _: None,
     calibrating: bool = False,
     anyway: bool = False,
+    client: ClientHost | None = None,
     clock: Clock = CLOCK,
 ) -> RunFolder:
     """Start a new run of `study` below the folder `results` and conduct it to its end.
 
     An interrupt ends it early, with everything restored and the run ready to be resumed. A run that is a stream of a
     calibration (`calibrating`) needs none itself. `anyway`: as root, beside an account that holds the lock of accounts.
+    `client` is the host that clients of servers are on (`clients.placed`).
     """
     _trust(results)
+    study = placed(study, client)
     seed = seed or coin.new_seed()
     guests = provide(study, lambda text: listener(progress.Message(text)))
     plan = calibrated.planned(study, results, guests)
@@ -50,7 +55,9 @@ def run(
     folder = RunFolder.create(
         results, study.name, study_json=msgspec.json.encode(study), study_toml=written, seed=seed, clock=clock
     )
-    session = Session(study, folder, seed, plan, None, listener, on_step, guests, anyway=anyway)
+    session = Session(
+        study, folder, seed, plan, None, listener, on_step, guests, anyway=anyway, clients=Reached(client)
+    )
     if not calibrating:
         session.results = results
         session.withheld = identity.withheld(
@@ -80,7 +87,8 @@ def resume(
     identity.check_host(path, run.opened, LocalHost())
     guests = provide(study, lambda text: listener(progress.Message(text)))
     plan = make_plan(study, guests=guests, resident=calibrated.residents(run.opened))
-    _hold(Session(study, folder, seed, plan, run, listener, on_step, guests, anyway=anyway))
+    clients = Reached(run.opened.client)
+    _hold(Session(study, folder, seed, plan, run, listener, on_step, guests, anyway=anyway, clients=clients))
     return folder
 
 
@@ -101,7 +109,8 @@ def _hold(session: Session) -> None:
             run = folder.read()
             plan = make_plan(study, guests=guests, resident=calibrated.residents(run.opened))
             shared = session.listener, session.on_step, guests
-            session = Session(study, folder, session.seed, plan, run, *shared, anyway=session.anyway)
+            clients = Reached(session.clients.host)
+            session = Session(study, folder, session.seed, plan, run, *shared, anyway=session.anyway, clients=clients)
         if session.ended:
             with files.storing(f"the run's folder {session.folder.path}"):
                 session.folder.hand_over()

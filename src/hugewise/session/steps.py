@@ -29,7 +29,7 @@ from hugewise.host.lock import HostLock, boot_id
 from hugewise.host.pool import Pools, Where
 from hugewise.host.scratch import Scratch, discard
 from hugewise.host.setting import Settings
-from hugewise.machine import fingerprint, probe
+from hugewise.machine import fingerprint
 from hugewise.machine.drift import Drift
 from hugewise.machine.machine import Contained
 from hugewise.machine.site import Site
@@ -40,8 +40,9 @@ from hugewise.model.policy import mechanism
 from hugewise.model.scene import Staged
 from hugewise.plan import memory
 from hugewise.plan.plan import Cell, Plan
-from hugewise.session import feasibility, identity, progress
+from hugewise.session import feasibility, identity, progress, touching
 from hugewise.session import guests as guest_session
+from hugewise.session.clients import Reached
 from hugewise.session.closing import close
 from hugewise.session.conductor import Conductor
 from hugewise.stats.family import methods_for
@@ -53,9 +54,6 @@ from hugewise.study.study import Study
 if TYPE_CHECKING:
     from hugewise.guests.boarding import GuestBoarding
     from hugewise.guests.provided import Provided
-
-# A GiB of freed memory needs about a second until the kernel has it back in its lists.
-_SETTLED_AFTER = 1 << 30
 
 __all__ = ["CLOSING", "OPENING", "Session"]
 
@@ -92,6 +90,7 @@ class Session:
     boarding: GuestBoarding | None = None
     results: Path | None = None
     data: dict[str, dataset.Kept] = field(default_factory=dict)
+    clients: Reached = field(default_factory=lambda: Reached(None))
     settings: Settings = field(init=False)
 
     def hold(self) -> bool:
@@ -262,13 +261,19 @@ class Session:
                 *asked, opened, self.settings.note, seed=self.seed, privileged=privileged
             )
 
+    def reach_clients(self) -> None:
+        """The host that clients are on, if that is another one."""
+        self.at_close("leave_clients", self.clients.close)
+        self.remarks += self.clients.open(self.plan, self.say)
+
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""
         kind = self.study.design.first
         cells = identity.cell_records(
             self.plan, kind, lambda cell, arm, pool: guest_session.deployment(cell, arm, pool, self.guests, self.host)
         )
-        versions = {**identity.versions(), **(self.guests.versions() if self.guests is not None else {})}
+        guests = self.guests.versions() if self.guests is not None else {}
+        versions = {**identity.versions(), **guests, **self.clients.versions}
         if self.run is None:
             self._begin_run(cells, versions)
             self.run = self.folder.read()
@@ -299,6 +304,7 @@ class Session:
             cwd=str(Path.cwd()),
             guests=kept,
             study_json=self.folder.study_json(),
+            client=self.clients.host,
         )
         if self.results is not None:
             before, unread = earlier.earlier_runs(self.study, opened, self.results)
@@ -326,18 +332,8 @@ class Session:
             self.folder.append(Noted(t=time.time(), text=f"session {self.number}: {text}"))
 
     def touch(self) -> None:
-        """Touch as much memory as the largest arm will use, and the pages of the pools: a guest's fresh memory is slow
-        to touch the first time.
-        """
-        largest = memory.bytes_to_touch(self.plan, self._guest_memory)
-        wanted = {"anon": largest} | {f"hugetlb:{size}": size * pages for size, pages in self.pools.items()}
-        total = sum(wanted.values())
-        if total:
-            self.say(f"touching {round(total / (1 << 20)):,} MiB of memory once")
-        for where, amount in wanted.items():
-            if amount:
-                probe.ask("touch", "--bytes", str(amount), "--map", where)
-        time.sleep(min(1.0, largest / _SETTLED_AFTER))
+        """Touch as much memory as the largest arm will use, and the pages of the pools."""
+        touching.touch(memory.bytes_to_touch(self.plan, self._guest_memory), self.pools, self.say)
 
     def conduct(self) -> bool:
         """Block after block; whether the run has ended."""
@@ -355,7 +351,7 @@ class Session:
             feasibility.must_begin(self.plan, Path(cwd))
         bench = Bench(
             host=self.host,
-            boarding=self.boarding or HostBoarding(site, cwd, self.study.design.places),
+            boarding=self.boarding or HostBoarding(site, cwd, self.study.design.places, clients=self.clients.site),
             study=self.study,
             settings=self.settings,
             folder=self.folder,
@@ -385,10 +381,12 @@ OPENING: tuple[Callable[[Session], None], ...] = (
     Session.make_cgroups,
     Session.prepare,
     Session.make_guests,
+    Session.reach_clients,
     Session.record,
     Session.touch,
 )
 CLOSING = (
+    "leave_clients",
     "end_guests",
     "remove_cgroups",
     "empty_pools",

@@ -1,10 +1,10 @@
 """How many hosts of a stratum answer a question, before hours are spent. Pure.
 
 A host that makes n pairs knows its effect to e = deviation / sqrt(n), and hosts differ by tau; so each host's estimate
-is one draw with the deviation sqrt(tau^2 + e^2), and the typical effect is tested by Student's t over hosts (`pooling`).
-The hosts for a verdict are those of that test at the share of the error rate that one of `family` effects has (strata
-times comparisons; Bonferroni, which Holm never needs more than). More pairs on a host help while e is the larger of the
-two; after that only more hosts do.
+is one draw with the deviation sqrt(tau^2 + e^2), and the typical effect is tested by Student's t over hosts
+(`pooling`). The hosts for a verdict are those of that test at the share of the error rate that one of `family` effects
+has (strata times comparisons; Bonferroni, which Holm never needs more than). More pairs on a host help while e is the
+larger of the two; after that only more hosts do.
 
 The hosts for the spread are those with which the interval of tau, by Q-profile at 95%, is expected to end at no more
 than `factor` times tau: for equal errors its upper end is sqrt((k - 1)(tau^2 + e^2) / c - e^2), c the point of

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from hugewise.model.client import ClientHost
 from hugewise.model.clock import Moment
 from hugewise.model.deployment import Deployment
 from hugewise.model.design import Kind
@@ -62,7 +63,8 @@ class ArmRecord(msgspec.Struct, frozen=True):
 
 class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A cell as it was planned: enough to analyse the run on any machine. `together`: its arms run at once; `kind`: how
-    they are laid out, where it is not as the study says; `at_most`: so many take part in a block, where not all do.
+    they are laid out, where it is not as the study says; `at_most`: so many take part in a block, where not all do;
+    `apart`: its clients are on a host of their own.
 
     Raises ValueError where two arms have one name, or none is the baseline.
     """
@@ -77,6 +79,7 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     together: bool = False
     kind: Kind | None = None
     at_most: int | None = None
+    apart: bool = False
 
     def __post_init__(self) -> None:
         names = [arm.name for arm in self.arms]
@@ -99,6 +102,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     `withheld` says by cell why its comparisons get no verdict: decided before the first block, from the calibration.
     `cwd` is the folder in which commands run, wherever the run is resumed from.
     `format` is 2 where each line has a running hash (`store.log`), 1 in runs of before.
+    `client` is the host of its own that clients are on.
     `earlier` are the runs of the same study on this host that were begun before it (`analysis.earlier`); None in runs
     that did not look for any, and `earlier_unread` counts the folders there that could not be read. `guests` is the
     SHA-256 of `guests.json`, where there is one, and `study_json` that of `study.json`; None in runs that did not keep
@@ -124,6 +128,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     earlier_unread: int = 0
     guests: str | None = None
     study_json: str | None = None
+    client: ClientHost | None = None
 
     def __post_init__(self) -> None:
         if len({cell.id for cell in self.cells}) < len(self.cells):

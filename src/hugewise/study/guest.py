@@ -256,6 +256,7 @@ _UNSAID: Mapping[str, tuple[Any, ...]] = {
     "backing": (None,),
     "concurrency": (["alone"],),
     "counted": (None,),
+    "client": (None,),
     "layout": ("",),
     "mechanism": (None,),
     "unjudged": ([],),

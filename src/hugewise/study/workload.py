@@ -221,6 +221,16 @@ class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = None
     cpus: _Cpus | None = None
     client_cpus: _ClientCpus | None = None
+    client: Annotated[
+        str | None,
+        keys.choice("beside", "apart"),
+        Key(
+            "Where the clients of its servers are: beside them, or on a host of their own, which `--client` names. That"
+            " is another question, and never combined with the other.",
+            'client = "apart"',
+            default='"beside"; where `--client` names a host: "apart", of workloads that can',
+        ),
+    ] = None
     storage: _Storage = "/dev/shm"  # noqa: S108  (the machine's tmpfs; a private folder is made in it)
     memory: _Memory | None = None
     concurrency: Annotated[

@@ -77,7 +77,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     spreads   streams of each case of the test of spread
     pilots    simulated pilots of each case of planning
     fleets    simulated fleets of 10 hosts of each case of pooling
-    long      five times the blocks, four times the spreads, 1,000 pilots, ten times the fleets and what needs 20,000 pairs: hours of CPU
+    long      five times the blocks, four times the spreads, 1,000 pilots, ten times the fleets and what needs 20,000
+              pairs: hours of CPU
     vector    a file of magnitudes of the caller's own, for size and ledger
     run       a finished run's folder, for the coins
     jobs      processes; 1: this one

@@ -19,14 +19,17 @@ from hugewise.machine import programs as at_hand
 from hugewise.machine.roles import roles
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Outputs, Places, Reading, Scene, Server, Step
+from hugewise.model.scene import Far, Outputs, Places, Reading, Scene, Server, Step, Write
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _load_output, _memtier, _outputs, _program
 from hugewise.workloads._load_output import ASKED, FILL, METRICS
 from hugewise.workloads._parameters import Values, integer, number
 from hugewise.workloads._staged import StagedWorkload
 
-__all__ = ["STEP", "KeyValue", "facts", "mean_payload", "parameters", "program", "tunables"]
+__all__ = ["GUARD", "STEP", "KeyValue", "facts", "mean_payload", "parameters", "program", "tunables"]
+
+GUARD = "guard"
+"""The file in which a load generator elsewhere has the servers' password."""
 
 # By how much glibc's heap is made to grow at once: many huge pages fit.
 STEP = 64 << 20
@@ -152,6 +155,30 @@ class KeyValue(StagedWorkload):
         given = integer(values, "instances")
         return given or len(roles(True, None, None, list(range(at_hand.cpus())))[0])
 
+    # -- a client on a host of its own
+
+    def parted_refused(self, values: Values) -> str | None:
+        """The load generator comes with hugewise; another program would have to be told of the network, too."""
+        if values["client"] != "probe":
+            return f"client = {values['client']!r} is on the servers' own host: client = 'probe' can be on another"
+        return None
+
+    def far_ports(self, values: Values, places: Places) -> int:
+        """One for each server."""
+        return _count(values, places)
+
+    def far_programs(self, values: Values) -> tuple[str, ...]:
+        """None: the load generator is sent there."""
+        return ()
+
+    def exposed(self, values: Values) -> str | None:
+        """Its servers have a password, unless a subclass says."""
+        return None
+
+    def guards(self, far: Far) -> tuple[Write, ...]:
+        """The files by which servers and client know the password."""
+        return ()
+
     # -- what a subclass says
 
     def server(self, number: int, treatment: Treatment, values: Values, places: Places) -> Server:
@@ -169,6 +196,10 @@ class KeyValue(StagedWorkload):
     def told(self, said: list[str], values: Values) -> Reading:
         """Facts and metrics from what each server told at the end."""
         raise NotImplementedError
+
+    def dictated(self, places: Places) -> str | None:
+        """The file by which the command of `ask` is told what to ask, where its words may not be seen."""
+        return None
 
     # -- turns
 
@@ -210,7 +241,8 @@ class KeyValue(StagedWorkload):
         count = _count(values, places)
         servers = tuple(self.server(number, treatment, values, places) for number in range(count))
         after = tuple(
-            Step(name=f"told-{number}", argv=self.ask(number, places), timeout=60.0) for number in range(count)
+            Step(name=f"told-{number}", argv=self.ask(number, places), stdin=self.dictated(places), timeout=60.0)
+            for number in range(count)
         )
         if values["client"] == "memtier":
             return Scene(
@@ -221,6 +253,7 @@ class KeyValue(StagedWorkload):
                 after=after,
             )
         return Scene(
+            before=() if places.far is None else self.guards(places.far),
             servers=servers,
             timed=Launch(argv=self._load(values, places), micro=True, proof="live"),
             gate=True,
@@ -237,6 +270,8 @@ class KeyValue(StagedWorkload):
         return (places.sut[number % len(places.sut)],)
 
     def _addresses(self, values: Values, places: Places) -> list[str]:
+        if (far := places.far) is not None:
+            return [far.at(number_) for number_ in range(_count(values, places))]
         return [f"unix:{self.socket(places, number_)}" for number_ in range(_count(values, places))]
 
     def _generator(self, values: Values, places: Places, addresses: Iterable[str]) -> list[str]:
@@ -245,6 +280,10 @@ class KeyValue(StagedWorkload):
         for address in addresses:
             argv += ["--server", address]
         argv += ["--cpus", ",".join(map(str, places.client))]
+        if places.far is not None:
+            argv += [
+                word for guard in self.guards(places.far) if guard.far for word in ("--secret", _secret(places.far))
+            ]
         for name in ("connections", "pipeline", "keys", "popularity", "set_get", "hit_ratio", "payload", "seed"):
             argv += [f"--{name.replace('_', '-')}", str(values[name])]
         return argv
@@ -291,6 +330,11 @@ class KeyValue(StagedWorkload):
 def _count(values: Values, places: Places) -> int:
     """How many servers there are in these places."""
     return integer(values, "instances") or len(places.sut)
+
+
+def _secret(far: Far) -> str:
+    """The file in which the load generator has the password."""
+    return f"{far.folder}/{GUARD}"
 
 
 def _filling(values: Values) -> tuple[str, ...]:

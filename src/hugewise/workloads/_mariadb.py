@@ -22,21 +22,25 @@ from hugewise.deployment import servers
 from hugewise.errors import HugewiseError, UserError
 from hugewise.machine import probe, programs
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Places, Server, Step, Write
+from hugewise.model.scene import Act, Far, Places, Server, Step, Write
 from hugewise.model.workload import Configuration, Missing
 from hugewise.reading import whole
 from hugewise.workloads import _program
 from hugewise.workloads._micro import whole_pages
 
 __all__ = [
+    "FAR_USER",
     "PACKAGE",
+    "SIZED",
     "SUPERUSER",
     "MariadbPrograms",
     "advice_refused",
     "counters",
     "find",
+    "guards",
     "install",
     "installed",
+    "mapped",
     "missing",
     "pool",
     "read_from_storage",
@@ -128,6 +132,27 @@ def pool(treatment: Treatment, buffer_pool: int) -> int:
     return sum(whole_pages(size, page) for size in (buffer_pool, *_KEY_CACHES, *_LOG_BUFFERS) if size >= page)
 
 
+_SAID = re.compile(r"^([a-z][a-z0-9-]*)\s+(\d{1,18})$", re.MULTILINE)
+_MAPPED = ("innodb-buffer-pool-size", "key-buffer-size", "aria-pagecache-buffer-size", *("innodb-log-buffer-size",) * 2)
+SIZED = r"(?:no-|print-)?defaults[\w-]*|innodb[_-]buffer[_-]pool[_-]size|[\w-]+[_-]buffer[_-]size"
+"""Which options of its command decide how much it maps in large pages: a pattern of their names."""
+
+
+def mapped(program: str, options: Sequence[str], page: int) -> int:
+    """Bytes that a server with these options, and its configuration, maps in pages of `page` bytes: it is asked.
+
+    Raises UserError where it does not say it.
+    """
+    try:
+        done = unprivileged.run((program, *options, "--verbose", "--help"))
+    except HugewiseError as error:
+        raise UserError(error.message, hint=error.hint) from None
+    said = {name: int(size) for name, size in _SAID.findall(done.stdout)}
+    if done.status != 0 or "innodb-buffer-pool-size" not in said:
+        raise UserError(f"{program} does not say how large its buffer pool is: {done.why}", hint="name it with --pool")
+    return sum(whole_pages(size, page) for size in (said.get(name, 0) for name in _MAPPED) if size >= page)
+
+
 def install(installation: MariadbPrograms, places: Places, *statements: str) -> Iterator[Act]:
     """Make an empty server's data, and let its first start carry out `statements`.
 
@@ -180,7 +205,8 @@ def server(
     keep: bool = False,
     port: int | None = None,
 ) -> Server:
-    """The server, on a unix socket, and on `port` of the loopback where a client cannot use sockets.
+    """The server, on a unix socket, and on `port` of the loopback where a client cannot use sockets; for clients
+    elsewhere on the address that they know (`guards` come before).
 
     treatment    None: data are made
     buffer_pool  bytes
@@ -192,7 +218,7 @@ def server(
         *((_probe(), "keep-thp") if keep and treatment is not None else ()),
         *(installation.server, "--no-defaults", f"--datadir={_folder(places)}", f"--socket={socket(places)}"),
         *(f"--pid-file={places.run}/mariadb.pid", f"--tmpdir={places.run}", f"--secure-file-priv={places.run}"),
-        *(("--skip-networking",) if port is None else ("--bind-address=127.0.0.1", f"--port={port}")),
+        *_listens(places, port),
         "--skip-name-resolve",
         f"--innodb-buffer-pool-size={buffer_pool}",
         # Else newer servers reserve 8 TiB of addresses beside the pool.
@@ -212,6 +238,7 @@ def server(
         # What an attempt leaves is thrown away: its dirty pages need not be written.
         *(_MAKING if treatment is None else ("--innodb-fast-shutdown=2",)),
         *((f"--init-file={places.data}/{_FIRST}",) if treatment is None else ()),
+        *((f"--init-file={places.data}/{_FAR}",) if treatment is not None and places.far is not None else ()),
     ]
     return Server(
         name="mariadbd",
@@ -221,6 +248,29 @@ def server(
         environment={"GLIBC_TUNABLES": ""} if pages else {},
         named="large",
     )
+
+
+def _listens(places: Places, port: int | None) -> tuple[str, ...]:
+    if places.far is not None:
+        return (f"--bind-address={places.far.address}", f"--port={places.far.ports[0]}")
+    return ("--skip-networking",) if port is None else ("--bind-address=127.0.0.1", f"--port={port}")
+
+
+FAR_USER = "hugewise"
+"""The account of clients elsewhere."""
+_FAR = "far.sql"
+
+
+def guards(far: Far, database: str, *, password: bool = True) -> tuple[Write, ...]:
+    """The file by which the server knows clients elsewhere: from their address alone, with a password where they can be
+    told of one by a file.
+    """
+    known = f" IDENTIFIED BY '{far.password}'" if password else ""
+    statements = (
+        f"CREATE USER {FAR_USER}@'{far.client}'{known}",
+        f"GRANT ALL ON {database}.* TO {FAR_USER}@'{far.client}'",
+    )
+    return (Write(_FAR, "".join(f"{statement};\n" for statement in statements), private=True),)
 
 
 def sql(

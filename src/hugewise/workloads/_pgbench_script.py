@@ -66,15 +66,15 @@ def script(mode: str, share: int, places: Places) -> Write:
     more; 0: until its time is over.
     """
     if not share:
-        return Write(_name(mode), f"{_WARM}\\else\n{MODES[mode]}\\endif\n")
+        return Write(_name(mode), f"{_WARM}\\else\n{MODES[mode]}\\endif\n", far=True)
     files = {"begin": _quoted(f"{places.data}/{_BEGIN}"), "done": _quoted(f"{places.run}/{_DONE}")}
-    return Write(_name(mode), f"{_WARM}{_WAIT.format(**files)}\\else\n{_LESS}{MODES[mode]}\\endif\n")
+    return Write(_name(mode), f"{_WARM}{_WAIT.format(**files)}\\else\n{_LESS}{MODES[mode]}\\endif\n", far=True)
 
 
-def variables(mode: str, share: int, places: Places) -> tuple[str, ...]:
-    """Options of pgbench that give it the script, and what that begins with."""
+def variables(mode: str, share: int, folder: str) -> tuple[str, ...]:
+    """Options of pgbench that give it the script in `folder`, and what that begins with."""
     left = (f"--define=share={share}", f"--define=left={share + 1}") if share else ()
-    return ("--define=warmed=0", *left, f"--file={places.data}/{_name(mode)}")
+    return ("--define=warmed=0", *left, f"--file={folder}/{_name(mode)}")
 
 
 def quota(share: int, clients: int) -> Quota | None:

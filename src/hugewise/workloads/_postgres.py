@@ -25,17 +25,21 @@ from hugewise.deployment import servers
 from hugewise.errors import HugewiseError, UserError
 from hugewise.machine import programs
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, Server, Step
+from hugewise.model.scene import Far, Places, Server, Step, Write
 from hugewise.model.workload import Configuration, Missing
 from hugewise.quantity import format_size
 from hugewise.workloads import _program
 
 __all__ = [
     "PACKAGE",
+    "ROLE",
     "PostgresPrograms",
     "calm",
     "client",
+    "far_client",
+    "far_role",
     "find",
+    "guards",
     "initdb",
     "installed",
     "missing",
@@ -92,7 +96,7 @@ _OURS = frozenset(
         "unix_socket_directories",
     }
 )
-_PORT = "5432"  # of the socket's name; nothing listens on a network
+_PORT = "5432"  # of the socket's name; on a network nothing listens but for clients elsewhere
 
 
 class PostgresPrograms(msgspec.Struct, frozen=True):
@@ -296,19 +300,22 @@ def _cluster(places: Places) -> str:
 
 
 def server(installation: PostgresPrograms, places: Places, chosen: Mapping[str, str], *, keep: bool = False) -> Server:
-    """The server with the settings `chosen`, on a unix socket in `places.run` only.
+    """The server with the settings `chosen`, on a unix socket in `places.run`, and for clients elsewhere on the address
+    that they know, with a password (`guards` come before, `far_role` when it answers).
 
     `keep`: its data are kept, so that it writes a checkpoint as it stops. Else it only ends its processes: what an
     attempt leaves is thrown away.
     """
+    far = places.far
     options = {
-        "listen_addresses": "",
+        "listen_addresses": "" if far is None else far.address,
+        **({} if far is None else {"hba_file": f"{places.data}/{_HBA}"}),
         "unix_socket_directories": places.run,
         # Small segments of its own lie with the data, and go with them even if the server is killed.
         "dynamic_shared_memory_type": "mmap",
         **chosen,
     }
-    argv = [installation.program("postgres"), "-D", _cluster(places), "-p", _PORT]
+    argv = [installation.program("postgres"), "-D", _cluster(places), "-p", _port(places)]
     for name, value in options.items():
         argv += ["-c", f"{name}={value}"]
     ready = Step(name="ready", argv=(installation.program("pg_isready"), *_where(places), "-q", "-t", "5"))
@@ -324,7 +331,41 @@ def server(installation: PostgresPrograms, places: Places, chosen: Mapping[str, 
 
 
 def _where(places: Places) -> tuple[str, ...]:
-    return ("-h", places.run, "-p", _PORT, "-U", SUPERUSER)
+    return ("-h", places.run, "-p", _port(places), "-U", SUPERUSER)
+
+
+def _port(places: Places) -> str:
+    return _PORT if places.far is None else str(places.far.ports[0])
+
+
+ROLE = "hugewise"
+"""Of clients elsewhere: a superuser, as what they do to warm up needs one."""
+_HBA, _ROLE_FILE, _PASSES = "far_hba.conf", "far_role.sql", "pgpass"
+
+
+def guards(far: Far) -> tuple[Write, ...]:
+    """The files by which the server and clients elsewhere know who may connect, from where, and the password."""
+    size = 128 if ":" in far.client else 32
+    role = f"CREATE ROLE {ROLE} SUPERUSER LOGIN PASSWORD '{far.password}';\n"
+    return (
+        Write(_HBA, f"local all all trust\nhost all {ROLE} {far.client}/{size} scram-sha-256\n", private=True),
+        Write(_ROLE_FILE, role, private=True),
+        Write(_PASSES, f"*:*:*:{ROLE}:{far.password}\n", far=True, private=True),
+    )
+
+
+def far_role(installation: PostgresPrograms, places: Places) -> Step:
+    """The account of clients elsewhere; it is thrown away with the data of the attempt."""
+    argv = client(
+        installation, places, "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", f"{places.data}/{_ROLE_FILE}"
+    )
+    return Step(name="far-role", argv=argv)
+
+
+def far_client(far: Far) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """How a client elsewhere connects: its options and variables; the password is in a file."""
+    where = ("-h", far.address, "-p", str(far.ports[0]), "-U", ROLE)
+    return where, {"PGPASSFILE": f"{far.folder}/{_PASSES}"}
 
 
 def client(installation: PostgresPrograms, places: Places, program: str, *arguments: str) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 tcp:PORT     one of its processes listens at that port
 unix:PATH    the same at a unix socket (`@NAME`: one of no file)
 line:REGEX   it has printed something that this matches
-exec:CMD     this command succeeds; it is split as a shell does it, and no shell is involved
+exec:CMD     this command succeeds; it is split as a shell does it, and no shell is involved. Where it names {port},
+             nobody else may hold that port: who listens there answers for the service, or its success says nothing
 (empty)      it listens: at {port} where its command has that, else anywhere
 """
 
@@ -18,7 +19,7 @@ from hugewise.model.scene import Listens, Places, Says, Step
 from hugewise.model.workload import MARKS
 from hugewise.reading import shown
 
-__all__ = ["READY", "filled_in", "ready", "split", "variables"]
+__all__ = ["READY", "asked_at", "filled_in", "ready", "split", "variables"]
 
 READY = "tcp:PORT, unix:PATH, line:REGEX or exec:COMMAND"
 
@@ -54,6 +55,12 @@ def ready(text: str, server: Sequence[str], places: Places) -> Step | Listens | 
             argv = filled_in(split(rest), places)
             return Step(name="ready", argv=argv, timeout=_ASKING_S, cwd=places.cwd)
     raise ValueError(f"{shown(text)}: write {READY}")
+
+
+def asked_at(text: str, places: Places) -> int | None:
+    """The port of the attempt's own at which the command of `exec:` asks; None where it names none."""
+    kind, _, rest = text.partition(":")
+    return places.ports[0] if kind == "exec" and _PORT in rest and places.ports else None
 
 
 def _check(pattern: str) -> None:

@@ -6,16 +6,16 @@ Sources: go-tpc 1.0.12 (`--count`: each thread makes as many, whatever kinds the
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hugewise.machine import programs
 from hugewise.model.scene import Places
 from hugewise.model.workload import Missing
-from hugewise.workloads import _mariadb, _program
+from hugewise.workloads import _mariadb, _postgres, _program
 from hugewise.workloads._parameters import Values
 
-__all__ = ["DATABASE", "USER", "command", "go_tpc", "missing"]
+__all__ = ["DATABASE", "USER", "command", "environment", "go_tpc", "missing"]
 
 DATABASE = USER = "tpcc"
 
@@ -57,6 +57,7 @@ def command(values: Values, places: Places, act: str, seconds: int = 0, *, count
             *("sysbench", "./tpcc.lua", *where, database, "--tables=1", f"--scale={values['warehouses']}"),
             *(f"--threads={values['connections']}", f"--rand-seed={values['seed']}", *timed, act),
         )
+    far = places.far
     # The driver for MariaDB cannot be told of a socket. The one for PostgreSQL takes the last of its sorted hosts: a
     # folder sorts after a dot.
     where = (
@@ -64,14 +65,25 @@ def command(values: Values, places: Places, act: str, seconds: int = 0, *, count
         if maria
         else ("--driver=postgres", "--host=.", "--port=5432", "--user=postgres", f"--conn-params={_SOCKET}{places.run}")
     )
+    if far is not None:
+        who = _mariadb.FAR_USER if maria else _postgres.ROLE
+        place = (f"--host={far.address}", f"--port={far.ports[0]}", f"--user={who}")
+        where = ("--driver=mysql", *place) if maria else ("--driver=postgres", *place, "--conn-params=sslmode=disable")
     # A run of a given work takes the time that it takes, and the day is the longest.
     bound = (f"--count={count}", "--time=24h") if count else (f"--time={seconds}s",)
     shown = (*bound, "--interval=1s", "--output=json", "--ignore-error")
     return (
-        *(go_tpc() or "go-tpc", "tpcc", act, *where, f"--db={DATABASE}"),
+        *((go_tpc() or "go-tpc") if far is None else far.program("go-tpc"), "tpcc", act, *where, f"--db={DATABASE}"),
         *(f"--warehouses={values['warehouses']}", f"--threads={values['connections']}"),
         *(("--no-check",) if act == "prepare" else shown),
     )
+
+
+def environment(values: Values, places: Places) -> Mapping[str, str]:
+    """What the client finds in its environment: where the password is, if it is elsewhere and its server has one."""
+    if places.far is None or values["server"] == "mariadb":
+        return {}
+    return _postgres.far_client(places.far)[1]
 
 
 _SOCKET = "sslmode=disable&host="

@@ -18,17 +18,17 @@ from typing import Any, Literal
 import msgspec
 
 from hugewise import reading
-from hugewise.model.metric import COMMON, Direction, Metric
+from hugewise.model.metric import COMMON, OPERATIONS, WALL_US, Direction, Metric
 from hugewise.reading import UnreadableError, shown
 from hugewise.workloads._parameters import Values
 
-__all__ = ["EXAMPLE", "Value", "extract", "named_in", "parse"]
+__all__ = ["EXAMPLE", "Value", "extract", "metrics_of", "named_in", "parse"]
 
 EXAMPLE = "rate,higher,MiB/s=regex:([0-9.]+) MiB/s"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _DIRECTIONS: dict[str, Direction] = {"lower": "lower", "higher": "higher", "neutral": "neutral"}
-_TAKEN = {metric.name for metric in COMMON}
+_TAKEN = {metric.name for metric in (*COMMON, WALL_US)}
 _STEP = re.compile(r"""\.(?P<key>[A-Za-z_][\w-]*)|\[(?P<index>-?\d{1,18})\]|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]""")
 _SHOWN = 200  # characters of an output that an error shows
 
@@ -77,6 +77,19 @@ def named_in(values: Values) -> list[Value]:
             raise ValueError(f"{text!r}: there is a value {value.metric.name} already")
         found.append(value)
     return found
+
+
+def metrics_of(values: Values) -> tuple[Metric, ...]:
+    """The metrics that the values name; beside `operations` the time for each, which is judged where these are not.
+
+    Raises ValueError, which names the one that is wrong.
+    """
+    found = [value.metric for value in named_in(values)]
+    for at, metric in enumerate(found):
+        if metric.name == OPERATIONS:
+            found.insert(at if metric.better == "neutral" else at + 1, WALL_US)
+            break
+    return tuple(found)
 
 
 def _check_pattern(pattern: str) -> None:

@@ -9,7 +9,7 @@ from hugewise.model.metric import COMMON, Metric
 from hugewise.model.policy import Treatment, laid_pool
 from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Proof, RunsAs
 from hugewise.workloads._micro import whole_pages
-from hugewise.workloads._value import extract, named_in
+from hugewise.workloads._value import extract, metrics_of, named_in
 
 __all__ = ["WORKLOAD"]
 
@@ -86,7 +86,7 @@ class Command:
 
     def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
         """The metrics that the values name. Raises ValueError when one is written wrongly."""
-        return tuple(value.metric for value in named_in(values))
+        return metrics_of(values)
 
     def hear(self, stdout: str, stderr: str, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
         """The values in what the command said. Raises ValueError where one is not there."""

@@ -85,11 +85,32 @@ class Iperf3(StagedWorkload):
         """Two small processes."""
         return 16 << 20
 
+    def parted_refused(self, values: Values) -> str | None:
+        """Beside a guest the two are apart already."""
+        return 'peer = "host" is beside a guest: leave it out' if values["peer"] == "host" else None
+
+    def far_ports(self, values: Values, places: Places) -> int:
+        """The server's."""
+        return 1
+
+    def far_programs(self, values: Values) -> tuple[str, ...]:
+        """The client alone."""
+        return ("iperf3",)
+
+    def exposed(self, values: Values) -> str | None:
+        """Its server takes transfers of anybody, one at a time."""
+        return "the server of iperf3 takes transfers of whoever reaches its address"
+
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
         """A server that has answered a transfer of one block; then the timed one."""
         beside = values["peer"] == "host"
+        far = places.far
         bind, address = (places.peer.bind, places.peer.address) if beside else (_HOST, _HOST)
-        port = ("-p", str((places.peer.ports if beside else places.ports)[0]))
+        ports = places.peer.ports if beside else places.ports
+        if far is not None:
+            bind = address = far.address
+            ports = far.ports
+        port = ("-p", str(ports[0]))
         client = ("iperf3", "-c", address, *port)
         server = Server(
             name="server",
@@ -100,7 +121,13 @@ class Iperf3(StagedWorkload):
         duration, size = values["duration"], integer(values, "bytes")
         work = ("-n", str(size)) if size else ("-t", f"{duration:.0f}")
         timed = Launch(
-            argv=(*client, *work, "-P", str(values["streams"]), "-J"),
+            argv=(
+                *(client if far is None else (far.program("iperf3"), *client[1:])),
+                *work,
+                "-P",
+                str(values["streams"]),
+                "-J",
+            ),
             proof="exit" if beside else "live",
             environment=treatment.environment if beside else {},
         )

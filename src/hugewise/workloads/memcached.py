@@ -90,8 +90,11 @@ class Memcached(KeyValue):
 
     def server(self, number: int, treatment: Treatment, values: Values, places: Places) -> Server:
         """One worker thread; every thread allocates from the one heap that grows in steps."""
-        socket = self.socket(places, number)
-        argv = [program("memcached"), "-s", socket, "-t", "1", "-m", str(integer(values, "memory") >> 20)]
+        far = places.far
+        listens = (
+            ("-s", self.socket(places, number)) if far is None else ("-l", far.address, "-p", str(far.ports[number]))
+        )
+        argv = [program("memcached"), *listens, "-t", "1", "-m", str(integer(values, "memory") >> 20)]
         argv += ["-o", f"hashpower={_hash_power(values)}"]
         argv += ["-c", str(max(1024, integer(values, "connections") + 64))]
         return Server(
@@ -108,7 +111,14 @@ class Memcached(KeyValue):
 
     def ask(self, number: int, places: Places) -> tuple[str, ...]:
         """All that `stats` tells."""
-        return (program("memcached-tool"), self.socket(places, number), "stats")
+        where = self.socket(places, number) if places.far is None else places.far.at(number)
+        return (program("memcached-tool"), where, "stats")
+
+    def exposed(self, values: Values) -> str | None:
+        """Its classic text protocol knows no password."""
+        return (
+            "memcached has no password in its text protocol: whoever reaches its address can read and change all keys"
+        )
 
     def told(self, said: list[str], values: Values) -> Reading:
         """Version and fill of the first instance; keys evicted, over all."""

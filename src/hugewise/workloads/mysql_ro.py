@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Window, counted
+from hugewise.model.scene import Act, Data, Far, Outputs, Places, Reading, Scene, Step, Window, Write, counted
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.workloads import _mariadb, _outputs, _sysbench_log, _sysbench_oltp
 from hugewise.workloads._parameters import Values, integer, number
@@ -128,18 +128,34 @@ class MysqlReadOnly(StagedWorkload):
         }
         return Data(name="mysql-ro", key=key, recipe=recipe, bytes=data_bytes(values) + _BYTES_OF_EMPTY)
 
+    def parted_refused(self, values: Values) -> str | None:
+        """Nothing is against it."""
+        return None
+
+    def far_ports(self, values: Values, places: Places) -> int:
+        """The server's."""
+        return 1
+
+    def far_programs(self, values: Values) -> tuple[str, ...]:
+        """The client alone."""
+        return ("sysbench",)
+
+    def exposed(self, values: Values) -> str | None:
+        """It has a password."""
+        return None
+
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
         """The server under the treatment, every page read, and sysbench beside it."""
         installation = _mariadb.installed(str(values["mariadb"]))
         size, keep = integer(values, "buffer_pool"), values["keep_thp"] is True
         window, timed = _timed(places, values)
         return Scene(
-            before=() if window is None else (_sysbench_log.script(),),
+            before=(*(() if window is None else (_sysbench_log.script(),)), *_guards(places.far)),
             servers=(_mariadb.server(installation, places, treatment, size, keep=keep),),
             warm=(
                 _mariadb.warmed(installation, places, _DATABASE, _tables(values)),
-                Step(name="warm-queries", argv=_sysbench(places, values, "run", f"--time={_WARMING_S}")),
-                Step(name="cpus", argv=("nproc",)),
+                Step(name="warm-queries", argv=_sysbench(places, values, "run", f"--time={_WARMING_S}"), far=True),
+                Step(name="cpus", argv=("nproc",), far=True),
                 _mariadb.status(installation, places, "begun"),
             ),
             timed=timed,
@@ -241,12 +257,35 @@ def _tables(values: Values) -> list[str]:
     return [f"sbtest{number}" for number in range(1, integer(values, "tables") + 1)]
 
 
+_OPTIONS = "sysbench.conf"
+
+
+def _guards(far: Far | None) -> tuple[Write, ...]:
+    """The server's, and the client's file of options with the password."""
+    if far is None:
+        return ()
+    return (
+        *_mariadb.guards(far, _DATABASE),
+        Write(_OPTIONS, f"mysql-password={far.password}\n", far=True, private=True),
+    )
+
+
+def _where(far: Far | None, places: Places) -> tuple[str, ...]:
+    if far is None:
+        return (f"--mysql-socket={_mariadb.socket(places)}", f"--mysql-user={_mariadb.SUPERUSER}")
+    return (
+        f"--config-file={far.folder}/{_OPTIONS}",
+        *(f"--mysql-host={far.address}", f"--mysql-port={far.ports[0]}", f"--mysql-user={_mariadb.FAR_USER}"),
+    )
+
+
 def _sysbench(places: Places, values: Values, command: str, *options: str) -> tuple[str, ...]:
     script, *chosen = _TESTS[str(values["test"])]
+    far = places.far
     tables, threads = integer(values, "tables"), integer(values, "threads")
     return (
-        *("sysbench", script, "--db-driver=mysql", f"--mysql-socket={_mariadb.socket(places)}"),
-        *(f"--mysql-user={_mariadb.SUPERUSER}", f"--mysql-db={_DATABASE}"),
+        *("sysbench" if far is None else far.program("sysbench"), script, "--db-driver=mysql"),
+        *(*_where(far, places), f"--mysql-db={_DATABASE}"),
         *(f"--tables={tables}", f"--table-size={values['table_size']}"),
         # Rows are made by one thread for each table; queries fall on all rows alike.
         f"--threads={tables if command == 'prepare' else threads}",

@@ -214,6 +214,22 @@ class Pgbench(StagedWorkload):
         grows = _share(values) * _clients(values) * _WAL_SEEN if values["mode"] == "tpcb" else 0
         return Data(name="pgbench", key=key, recipe=recipe, bytes=database_bytes(values) + (128 << 20) + grows)
 
+    def parted_refused(self, values: Values) -> str | None:
+        """Nothing is against it."""
+        return None
+
+    def far_ports(self, values: Values, places: Places) -> int:
+        """The server's."""
+        return 1
+
+    def far_programs(self, values: Values) -> tuple[str, ...]:
+        """The client alone."""
+        return ("pgbench",)
+
+    def exposed(self, values: Values) -> str | None:
+        """It has a password."""
+        return None
+
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
         """The server under the treatment; pgbench beside it until the pages are proven."""
         installation = _postgres.installed(str(values["postgres"]))
@@ -222,10 +238,11 @@ class Pgbench(StagedWorkload):
         clients, share = _clients(values), _share(values)
         chosen = {**self._settings(values), **_postgres.paging(treatment)}
         threads = min(clients, len(places.client) or 1)
-        argv = _postgres.client(
-            installation,
-            places,
-            "pgbench",
+        far, here = places.far, _postgres.client(installation, places, "pgbench")
+        where, environment = ((), {}) if far is None else _postgres.far_client(far)
+        folder = places.data if far is None else far.folder
+        argv = (
+            *(here if far is None else (far.program("pgbench"), *where)),
             "--no-vacuum",
             f"--client={clients}",
             f"--jobs={threads}",
@@ -233,21 +250,22 @@ class Pgbench(StagedWorkload):
             f"--protocol={values['protocol']}",
             f"--scale={_scale(values)}",
             f"--random-seed={values['seed']}",
-            *_pgbench_script.variables(mode, share, places),
+            *_pgbench_script.variables(mode, share, folder),
             "--log",
-            f"--log-prefix={places.run}/transactions",
+            f"--log-prefix={places.run if far is None else folder}/transactions",
             _DATABASE,
         )
         facts = "SELECT pg_database_size(current_database()), pg_current_wal_insert_lsn() - '0/0'"
         prewarm = [f"SELECT pg_prewarm('{name}')" for name in _TABLES]
         return Scene(
-            before=(_pgbench_script.script(mode, share, places),),
+            before=(_pgbench_script.script(mode, share, places), *(() if far is None else _postgres.guards(far))),
             servers=(_postgres.server(installation, places, chosen),),
             warm=(
+                *(() if far is None else (_postgres.far_role(installation, places),)),
                 _postgres.psql(installation, places, "prewarm", *prewarm, database=_DATABASE, timeout=3600),
                 _postgres.psql(installation, places, "begun", facts, database=_DATABASE),
             ),
-            timed=Launch(argv=argv, proof="live"),
+            timed=Launch(argv=argv, proof="live", environment=environment),
             window=Window(before, 0.0 if share else duration, _pgbench_script.quota(share, clients)),
             enough="ALRM",  # by which pgbench tells itself that its time is over
             after=(_postgres.psql(installation, places, "ended", facts, database=_DATABASE),),

@@ -15,10 +15,19 @@ import re
 from hugewise.deployment import servers
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, Reading, Server, Step
+from hugewise.model.scene import Far, Places, Reading, Server, Step, Write
 from hugewise.model.workload import Configuration, Parameter
 from hugewise.reading import whole
-from hugewise.workloads._keyvalue import STEP, KeyValue, facts, mean_payload, parameters, program, tunables
+from hugewise.workloads._keyvalue import (
+    GUARD,
+    STEP,
+    KeyValue,
+    facts,
+    mean_payload,
+    parameters,
+    program,
+    tunables,
+)
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._parameters import Values, integer
 
@@ -26,6 +35,8 @@ __all__ = ["WORKLOAD"]
 
 _INFO = re.compile(r"^([a-z0-9_]+):(.*?)\r?$", re.MULTILINE)
 _TOLD = ("redis_version", "mem_allocator", "used_memory", "used_memory_rss", "maxmemory", "evicted_keys")
+_CONFIGURATION = "redis.conf"  # where there is a password
+_ASKED = ("PING", "INFO", "BGSAVE")
 _SAVED = {"cow_bytes": "rdb_last_cow_size", "fork_us": "latest_fork_usec", "save_s": "rdb_last_bgsave_time_sec"}
 
 # Measured at 6.2 million keys of the published mix (64 bytes on average): 178 bytes a key with jemalloc, 180 with
@@ -88,10 +99,13 @@ class Redis(KeyValue):
         return round(integer(values, "keys") * (_BYTES_PER_KEY + mean_payload(values))) + _GROWING
 
     def server(self, number: int, treatment: Treatment, values: Values, places: Places) -> Server:
-        """Nothing is persistent and no network is listened on. Its variables are its own: see `_environment`."""
-        socket = self.socket(places, number)
+        """Nothing is persistent, and no network is listened on but a client's, with a password. Its variables are its
+        own: see `_environment`.
+        """
+        socket, far = self.socket(places, number), places.far
         options = {
-            "port": "0",
+            "port": "0" if far is None else str(far.ports[number]),
+            **({} if far is None else {"bind": far.address}),
             "unixsocket": socket,
             "unixsocketperm": "700",
             "dir": places.data,
@@ -103,8 +117,8 @@ class Redis(KeyValue):
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
         return Server(
             name=f"redis-{number}",
-            argv=(program("redis-server"), *words),
-            ready=Step(name="ready", argv=(*_cli(socket), "PING"), expects="PONG", timeout=10.0),
+            argv=(program("redis-server"), *(() if far is None else (f"{places.data}/{_CONFIGURATION}",)), *words),
+            ready=_step("ready", socket, "PING", places, expects="PONG", timeout=10.0),
             environment=_environment(treatment, values),
             cpus=self.cpu(places, number),
         )
@@ -119,9 +133,11 @@ class Redis(KeyValue):
             return ()
         count = integer(values, "instances") or len(places.sut)
         return tuple(
-            Step(
-                name=f"bgsave-{number}",
-                argv=(*_cli(self.socket(places, number)), "BGSAVE"),
+            _step(
+                f"bgsave-{number}",
+                self.socket(places, number),
+                "BGSAVE",
+                places,
                 expects="Background saving started",
                 timeout=60.0,
             )
@@ -130,7 +146,19 @@ class Redis(KeyValue):
 
     def ask(self, number: int, places: Places) -> tuple[str, ...]:
         """All that INFO tells."""
-        return (*_cli(self.socket(places, number)), "INFO")
+        return _argv(self.socket(places, number), "INFO", places)
+
+    def dictated(self, places: Places) -> str | None:
+        """After its password, which every connection has to tell."""
+        return _stdin("INFO", places)
+
+    def guards(self, far: Far) -> tuple[Write, ...]:
+        """The server's configuration, the client's file, and what is said to redis-cli."""
+        return (
+            Write(_CONFIGURATION, f"requirepass {far.password}\n", private=True),
+            Write(GUARD, f"{far.password}\n", far=True, private=True),
+            *(Write(f"ask-{word}", f"AUTH {far.password}\n{word}\n", private=True) for word in _ASKED),
+        )
 
     def told(self, said: list[str], values: Values) -> Reading:
         """Version and memory of the first instance; what the saves cost, over all."""
@@ -165,8 +193,18 @@ def _environment(treatment: Treatment, values: Values) -> dict[str, str]:
     return {"MALLOC_CONF": ",".join(chosen)} if chosen else {}
 
 
-def _cli(socket: str) -> tuple[str, ...]:
-    return (program("redis-cli"), "-s", socket)
+def _argv(socket: str, word: str, places: Places) -> tuple[str, ...]:
+    """redis-cli with a command; where a password comes first, it reads both from its stdin."""
+    return (program("redis-cli"), "-s", socket, *((word,) if places.far is None else ()))
+
+
+def _stdin(word: str, places: Places) -> str | None:
+    return None if places.far is None else f"{places.data}/ask-{word}"
+
+
+def _step(name: str, socket: str, word: str, places: Places, *, expects: str, timeout: float) -> Step:
+    argv, stdin = _argv(socket, word, places), _stdin(word, places)
+    return Step(name=name, argv=argv, stdin=stdin, expects=expects, timeout=timeout)
 
 
 WORKLOAD = Redis()

@@ -14,21 +14,20 @@ from typing import Literal
 import msgspec
 
 from hugewise.machine import layouts, programs
-from hugewise.model.metric import Metric
+from hugewise.model.metric import OPERATIONS, Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Outputs, Places, Reading, Scene, Server, Step
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter, RunsAs
+from hugewise.quantity import format_size
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._outputs import cpu_us
+from hugewise.workloads._own_pool import files, server_of
 from hugewise.workloads._parameters import Values, integer, number
-from hugewise.workloads._service import READY, filled_in, ready, variables
+from hugewise.workloads._service import READY, asked_at, filled_in, ready, variables
 from hugewise.workloads._staged import StagedWorkload
-from hugewise.workloads._value import extract, named_in
+from hugewise.workloads._value import extract, metrics_of, named_in
 
-__all__ = ["OPERATIONS", "WORKLOAD"]
-
-OPERATIONS = "operations"
-"""The value that says how much work the load has done."""
+__all__ = ["WORKLOAD"]
 
 _SIGNALS: Mapping[str, Literal["TERM", "INT", "QUIT"]] = {"TERM": "TERM", "INT": "INT", "QUIT": "QUIT"}
 _HEAP_UNIT = 2 << 20  # layouts are of whole huge pages
@@ -57,6 +56,12 @@ class Service(StagedWorkload):
         Parameter("values", "texts", (), "metrics from the load's output: NAME,DIRECTION,UNIT=regex:PATTERN or json:"),
         Parameter("environment", "texts", (), "variables of the server: NAME=VALUE"),
         Parameter("pool_bytes", "size", 0, "hugetlb memory to reserve for the server under hugetlb policies"),
+        Parameter(
+            "own_pool",
+            "flag",
+            False,
+            "the server takes the pool's pages by an option in its command (huge_pages=on): malloc is not told to",
+        ),
         Parameter("ready_within", "duration", "60s", "how long it may take to be up"),
         Parameter("fill_within", "duration", "10m", "how long `fill` may take"),
         Parameter("stop", "text", "TERM", "the signal that ends the server in order: TERM, INT or QUIT"),
@@ -90,8 +95,8 @@ class Service(StagedWorkload):
         return None
 
     def turns_refused(self, values: Values) -> str | None:
-        """The load's own clock goes on while it is frozen."""
-        if values["values"]:
+        """The load's own clock goes on while it is frozen; a count of what it did has none."""
+        if any(value.metric.name != OPERATIONS for value in named_in(values)):
             return "values are what the load says, and its own clock goes on while it stands still"
         return None
 
@@ -121,8 +126,22 @@ class Service(StagedWorkload):
         """As named by the user, in whole pages."""
         return whole_pages(integer(values, "pool_bytes"), treatment.target.size)
 
+    def short(self, treatment: Treatment, values: Values, coverage: Mapping[str, int]) -> str | None:
+        """A server that found the pool short may go on with base pages, and say so in its log."""
+        if not values["own_pool"] or treatment.target.kind != "hugetlb":
+            return None
+        size = treatment.target.size
+        had, asked = coverage.get(f"hugetlb:{size}", 0), integer(values, "pool_bytes")
+        if had:  # what several of its processes have mapped counts for each: more than was asked for is no more
+            return None
+        return f"the server has no page of the pool, of {format_size(asked)} that it was to take by its own option"
+
     def configuration(self, treatment: Treatment, values: Values) -> Configuration:
-        """The treatment's variables, with what stands beside them in a list that the server has already."""
+        """The treatment's variables, with what stands beside them in a list that the server has already; of a server
+        with an option of its own for the pool that one, as a file.
+        """
+        if values["own_pool"] and (kind := server_of(self._argv(values, "server"))) is not None:
+            return {}, files(kind, treatment.target.size) if treatment.target.kind == "hugetlb" else ()
         own = variables(self._argv(values, "environment"))
         return {name: _joined(name, value, own) for name, value in treatment.environment.items()}, ()
 
@@ -141,13 +160,15 @@ class Service(StagedWorkload):
             return filled_in(self._argv(values, name), places)
 
         own = variables(filled_in(self._argv(values, "environment"), places))
-        both = {**own, **{name: _joined(name, value, own) for name, value in treatment.environment.items()}}
+        told = dict.fromkeys(treatment.environment, "") if values["own_pool"] else treatment.environment
+        both = {**own, **{name: _joined(name, value, own) for name, value in told.items()}}
         heap = whole_pages(integer(values, "pool_bytes"), max(treatment.target.size, _HEAP_UNIT))
         fill = Step(name="fill", argv=command("fill"), timeout=number(values, "fill_within"), cwd=places.cwd)
         server = Server(
             name="server",
             argv=command("server"),
             ready=ready(str(values["ready"]), self._argv(values, "server"), places),
+            port=asked_at(str(values["ready"]), places),
             environment=layouts.environment(msgspec.structs.replace(treatment, environment=both), heap),
             ready_within=number(values, "ready_within"),
             stop=_SIGNALS[str(values["stop"])],
@@ -164,7 +185,7 @@ class Service(StagedWorkload):
     def named(self, values: Values) -> tuple[Metric, ...]:
         """The metrics that the values name. Raises ValueError when one is written wrongly."""
         known = {metric.name for metric in self.metrics}
-        found = tuple(value.metric for value in named_in(values))
+        found = metrics_of(values)
         if taken := next((metric.name for metric in found if metric.name in known), None):
             raise ValueError(f"a service has a metric {taken} of its own: choose another name")
         return found

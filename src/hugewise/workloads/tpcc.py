@@ -22,7 +22,7 @@ from collections.abc import Iterable
 
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Server, Step, Window
+from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Server, Step, Window, Write
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.workloads import _mariadb, _outputs, _postgres, _tpcc_client, _tpcc_output
 from hugewise.workloads._parameters import Values, integer, number
@@ -172,6 +172,30 @@ class Tpcc(StagedWorkload):
             bytes=integer(values, "warehouses") * _BYTES_PER_WAREHOUSE + _BYTES_OF_EMPTY + _LOG,
         )
 
+    def parted_refused(self, values: Values) -> str | None:
+        """sysbench-tpcc is a folder of this host's."""
+        return (
+            "sysbench_tpcc is a folder of this host: on another, the client is go-tpc"
+            if values["sysbench_tpcc"]
+            else None
+        )
+
+    def far_ports(self, values: Values, places: Places) -> int:
+        """The server's."""
+        return 1
+
+    def far_programs(self, values: Values) -> tuple[str, ...]:
+        """The client alone."""
+        return ("go-tpc",)
+
+    def exposed(self, values: Values) -> str | None:
+        """MariaDB knows go-tpc by its address, as that would tell a password on its command line."""
+        if values["server"] != "mariadb":
+            return None
+        return (
+            "go-tpc takes MariaDB's password by its command line alone: whoever is on the client's host has the tables"
+        )
+
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
         """The server under the treatment, its tables read, and the client until the pages are proven."""
         if values["transactions"]:
@@ -180,12 +204,14 @@ class Tpcc(StagedWorkload):
         serve = _serve_mariadb if values["server"] == "mariadb" else _serve_postgres
         server, warm = serve(treatment, values, places)
         return Scene(
+            before=_guards(values, places),
             servers=(server,),
-            warm=(*warm, Step(name="cpus", argv=("nproc",))),
+            warm=(*warm, Step(name="cpus", argv=("nproc",), far=True)),
             timed=Launch(
                 argv=_tpcc_client.command(values, places, "run", lead + length + _TAIL),
                 proof="live",
                 cwd=str(values["sysbench_tpcc"]) or None,
+                environment=_tpcc_client.environment(values, places),
             ),
             window=Window(lead, length),
         )
@@ -261,11 +287,14 @@ def _given(treatment: Treatment, values: Values, places: Places) -> Scene:
     server, warm = _serve_mariadb(treatment, values, places)
     before, work = _work(values, _WARM_UP), _work(values)
     return Scene(
+        before=_guards(values, places),
         servers=(server,),
         warm=(
             *warm,
-            Step(name="warm-up", argv=_tpcc_client.command(values, places, "run", count=before), timeout=3600.0),
-            Step(name="cpus", argv=("nproc",)),
+            Step(
+                name="warm-up", argv=_tpcc_client.command(values, places, "run", count=before), timeout=3600.0, far=True
+            ),
+            Step(name="cpus", argv=("nproc",), far=True),
             _mariadb.size(installation, places, "begun"),
         ),
         timed=Launch(argv=_tpcc_client.command(values, places, "run", count=work), proof="live"),
@@ -282,6 +311,15 @@ def _grown(outputs: Outputs) -> dict[str, str | int | float]:
 def _seconds(values: Values) -> tuple[int, int]:
     """Of the lead and of the measured part; clients report whole ones."""
     return math.ceil(number(values, "lead")), math.ceil(number(values, "duration"))
+
+
+def _guards(values: Values, places: Places) -> tuple[Write, ...]:
+    """What the server knows clients elsewhere by. go-tpc takes a password for MariaDB by its command line alone."""
+    if places.far is None:
+        return ()
+    if values["server"] == "mariadb":
+        return _mariadb.guards(places.far, DATABASE, password=False)
+    return _postgres.guards(places.far)
 
 
 def _prepare(values: Values, places: Places) -> Step:
@@ -348,7 +386,8 @@ def _serve_postgres(treatment: Treatment, values: Values, places: Places) -> tup
     installation = _postgres.installed(str(values["folder"]))
     chosen = {**_settings(values), **_postgres.paging(treatment)}
     warm = _postgres.psql(installation, places, "prewarm", _EVERY, database=DATABASE, timeout=86_400)
-    return _postgres.server(installation, places, chosen), (warm,)
+    role = () if places.far is None else (_postgres.far_role(installation, places),)
+    return _postgres.server(installation, places, chosen), (*role, warm)
 
 
 WORKLOAD = Tpcc()

@@ -52,7 +52,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     for pool in facts.pools:
         wishes = pool_wishes(facts, pool.size)
         if len({one.value for one in wishes}) > 1:
-            yield Hit(f"pages of {format_size(pool.size)}: {_told(wishes)}; in force: {pool.total}")
+            yield Hit(f"pages of {format_size(pool.size)}: {_told(wishes)}; in force: {pool.lasting}")
 
 
 @_rule(
@@ -139,7 +139,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
 )
 def _(facts: HostFacts) -> Iterator[Hit]:
     for pool in facts.pools:
-        kept = pool.total - pool.surplus
+        kept = pool.lasting - pool.surplus
         path = f"{HUGETLB}/hugepages-{pool.size >> 10}kB/nr_hugepages"
         wishes = pool_wishes(facts, pool.size)
         most = max((int(one.value) for one in wishes if one.value.isdecimal()), default=0)

@@ -31,9 +31,26 @@ _GIGANTIC = 1 << 30
 def _(facts: HostFacts) -> Iterator[Hit]:
     for pool in facts.pools:
         idle = pool.stranded * pool.size
-        if idle >= _LEAST_STRANDED and pool.stranded * 4 > pool.total:
-            said = f"{pool.stranded} of {pool.total} pages of {format_size(pool.size)} are free and not reserved"
+        if idle >= _LEAST_STRANDED and pool.stranded * 4 > pool.lasting:
+            said = f"{pool.stranded} of {pool.lasting} pages of {format_size(pool.size)} are free and not reserved"
             yield Hit(f"{said}: {readable_size(idle)}")
+
+
+@_rule(
+    "pool-of-a-run",
+    "note",
+    "a pool holds pages of a run of hugewise, which gives them back when it ends",
+    why="A run adds what its arms need to the pool of others, notes it in root's journal before it does, and takes it"
+    " away at its end. They are no setting of this host's: nothing is said of them as idle, or as lost at boot.",
+    sources=(_HUGETLBPAGE, "hugewise: docs/concepts/trust.md"),
+    cure="wait for the end of the run; where it was killed: sudo hugewise restore",
+)
+def _(facts: HostFacts) -> Iterator[Hit]:
+    run = facts.run
+    for pool in facts.pools if run is not None else ():
+        if pool.own and run is not None:
+            whose = f"{run.name} (process {run.pid})" if run.alive else f"{run.name}, which was killed"
+            yield Hit(f"{pool.own} of {pool.total} pages of {format_size(pool.size)} are of the run {whose}")
 
 
 @_rule(
@@ -49,8 +66,8 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     for pool in facts.pools:
         wishes = pool_wishes(facts, pool.size)
         numbers = {int(one.value) for one in wishes if one.value.isdecimal() and len(one.value) < 15}
-        if len(numbers) == 1 and (asked := numbers.pop()) > pool.total:
-            said = f"{pool.total} pages of {format_size(pool.size)}, asked for {asked}"
+        if len(numbers) == 1 and (asked := numbers.pop()) > pool.lasting:
+            said = f"{pool.lasting} pages of {format_size(pool.size)}, asked for {asked}"
             yield Hit(f"{said} ({wishes[-1].where})")
 
 

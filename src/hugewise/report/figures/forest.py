@@ -87,7 +87,9 @@ def _row(  # noqa: PLR0917
     below, above = ends(low, high)
     if below is None and above is None:
         below = above = finite
-    return {"host": host, "kind": kind, "ratio": finite, "low": below, "high": above, "text": text}
+    # As flags: names in the data have a mark when they are drawn (`report.images`), and equal none in an expression.
+    told = {"typical": kind == TYPICAL, "next": kind == NEXT}
+    return {"host": host, "kind": kind, **told, "ratio": finite, "low": below, "high": above, "text": text}
 
 
 def _furthest(hosts: Sequence[HostEffect], typical: float | None) -> list[HostEffect]:
@@ -109,14 +111,13 @@ def _layers(rows: Sequence[dict[str, Any]], axis: Spec, colour: str) -> list[Spe
         "legend": None,
     }
     rule = {"x": x("low"), "x2": {"field": "high"}}
-    host = f"datum.kind !== '{TYPICAL}' && datum.kind !== '{NEXT}'"
     point = {"filled": True, "opacity": 1, "color": colour}
     return [
         layer("bar", {"x": x("bandlow"), "x2": {"field": "bandhigh"}}, color=INK, opacity=0.12, height={"band": 1}),
         layer("rule", {"x": {"datum": 1, **axis}, "y": None}, opacity=0.5, strokeDash=[3, 3]),
-        layer("rule", rule, f"datum.kind === '{NEXT}'", strokeWidth=10, opacity=0.35, color=colour),
-        layer("rule", rule, f"datum.kind === '{TYPICAL}'", strokeWidth=5, color=colour),
-        layer("rule", rule, host, strokeWidth=2, color=colour),
+        layer("rule", rule, "datum.next", strokeWidth=10, opacity=0.35, color=colour),
+        layer("rule", rule, "datum.typical", strokeWidth=5, color=colour),
+        layer("rule", rule, "!datum.typical && !datum.next", strokeWidth=2, color=colour),
         layer("point", {"x": x("ratio"), "shape": shape}, "isValid(datum.ratio)", size=70, **point),
         *arrows(rows, "x", axis, {"color": {"value": colour}}),
         layer("text", {"x": {"value": WIDTH}, "text": {"field": "text"}}, align="left", dx=8),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from hugewise.model.answer import AnswerState, CellAnswer
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.report import document as doc
 from hugewise.report import numbers
-from hugewise.report.cell_answers import answers, joined, not_compared, price, ranked, selection
+from hugewise.report.cell_answers import answers, joined, memory_of, not_compared, price, ranked, selection, together
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
 from hugewise.report.sections import within
@@ -71,7 +71,7 @@ def answer(results: Results) -> doc.Section:
     """What to set, a panel for each cell, what its verdicts do and do not say, and every effect of the run."""
     found = answers(results)
     nothing = doc.Verdicts((doc.Verdict("none", "Nothing was compared in this cell."),))
-    blocks: list[doc.Block] = [*in_short(found), *doc.some(_selection(results))]
+    blocks: list[doc.Block] = [*in_short(found), *_sure(results)]
     blocks += [
         doc.Bundle(
             "card",
@@ -97,7 +97,7 @@ def brief(results: Results) -> Iterator[doc.Section]:
     """For a terminal: the answer, and a section for each cell, with a table of its arms."""
     found = answers(results)
     if found:
-        yield doc.Section("The answer", (*in_short(found), *doc.some(_selection(results))))
+        yield doc.Section("The answer", (*in_short(found), *_sure(results)))
     for number, (of, cell) in enumerate(zip(found, results.cells, strict=True), 1):
         line = f"{cell.metric.name} in {unit_of(cell).unit}, {better_direction(cell.metric)}"
         others = [
@@ -105,7 +105,7 @@ def brief(results: Results) -> Iterator[doc.Section]:
             for one in cell.end_points
         ]
         told: tuple[doc.Block, ...] = (
-            doc.Line(f"{line}; change against {cell.baseline}"),
+            doc.Line(f"{line}; change against {cell.baseline}{_pooled(cell)}"),
             _arms_table(cell),
             doc.Verdicts((*_verdicts(results, cell).verdicts, *others)),
             *_notes(of, cell),
@@ -115,13 +115,15 @@ def brief(results: Results) -> Iterator[doc.Section]:
 
 def brief_legend(results: Results) -> Iterator[doc.Section]:
     """How the verdicts are read, where there are some."""
-    if lines := legend(results):
+    if lines := legend(results, tiers=False):  # their tables are in the report
         yield doc.Section(LEGEND_TITLE, tuple(doc.Line(line, quiet=True) for line in lines))
 
 
-def _selection(results: Results) -> doc.Line | None:
-    told = selection(results) if any(one.state in ("set", "weigh") for one in answers(results)) else ""
-    return doc.Line(told, quiet=True) if told else None
+def _sure(results: Results) -> Iterator[doc.Line]:
+    """How sure all answers are together, and what the choice of an arm does to what is said of it."""
+    chosen = any(one.state in ("set", "weigh") for one in answers(results))
+    for told in filter(None, (together(results), selection(results) if chosen else "")):
+        yield doc.Line(told, quiet=True)
 
 
 def _notes(of: CellAnswer, cell: CellResult) -> Iterator[doc.Note]:
@@ -145,11 +147,16 @@ def _verdicts(results: Results, cell: CellResult) -> doc.Verdicts:
 
 
 def _memory(arm: ArmSummary | None, base: ArmSummary | None) -> tuple[tuple[str, str], ...]:
-    """Peak memory and pool memory reserved of the arm, each against the baseline's."""
-    return tuple(
-        (name, f"{numbers.size(getattr(arm, key, None))} (baseline {numbers.size(getattr(base, key, None))})")
-        for name, key in (("peak memory", "peak_bytes"), ("pool reserved", "pool_bytes"))
-    )
+    """Memory at its most with the pool, and the pool memory reserved of the arm, each against the baseline's."""
+    kinds: tuple[tuple[str, Callable[[ArmSummary | None], int | None]], ...] = (("memory at most", memory_of),)
+    if _pool(arm) or _pool(base):
+        kinds = (("memory with pool", memory_of), ("of it a pool", _pool))
+    sizes = ((name, of(arm), of(base)) for name, of in kinds)
+    return tuple((name, f"{numbers.size(mine)} (baseline {numbers.size(its)})") for name, mine, its in sizes)
+
+
+def _pool(arm: ArmSummary | None) -> int | None:
+    return None if arm is None else arm.pool_bytes
 
 
 def _overview(results: Results) -> doc.Figure | None:
@@ -168,11 +175,16 @@ def _arms_table(cell: CellResult) -> doc.Table:
     rows = [
         [
             *(arm.arm, unit.number(arm.mean, arm.margin), *_effect(cell, arm, compared.get(arm.arm))),
-            *(numbers.share(arm.delivered_share), numbers.size(arm.peak_bytes)),
+            *(numbers.share(arm.delivered_share), numbers.size(memory_of(arm))),
         ]
         for arm in cell.arms
     ]
-    return doc.table("", ("policy", "mean", "change (interval)", "verdict", "deliv.", "peak"), rows)
+    return doc.table("", ("policy", "mean", "change (interval)", "verdict", "deliv.", "memory"), rows)
+
+
+def _pooled(cell: CellResult) -> str:
+    """What the column of memory counts, where that is not what the program had alone."""
+    return "; memory at its most, with the pool that stays reserved" if any(arm.pool_bytes for arm in cell.arms) else ""
 
 
 def _effect(cell: CellResult, arm: ArmSummary, one: Comparison | None) -> tuple[str, str]:

@@ -1,62 +1,41 @@
-"""What the host and a guest's agent say to each other, as values and as lines; the table is in docs/design/guests.md.
+"""What the agent of another machine says, as values and as lines; the table is in docs/design/guests.md.
 
 Nothing that comes from a guest is believed before it is checked here: a line has its bounds, its form and its types.
 """
 
 from __future__ import annotations
 
-import errno
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
 from hugewise.machine.foreign import plain
-from hugewise.machine.probe import Spec
+from hugewise.machine.requests import LONGEST
 
 __all__ = [
-    "LONGEST",
     "MOST_NAMES",
     "VERSION",
     "AgentFault",
     "Answer",
-    "AskProbe",
-    "End",
+    "Arrived",
+    "ClockSaid",
     "Ended",
     "EventLine",
-    "Get",
     "Heard",
     "Hello",
-    "JoinNetwork",
-    "Make",
     "Malformed",
-    "MountAt",
-    "Names",
     "NamesFound",
     "Nothing",
     "Piece",
-    "Ports",
     "PortsFound",
-    "Poweroff",
     "ProbeSaid",
-    "Put",
-    "ReadFile",
-    "Remove",
-    "Request",
-    "Settle",
-    "Signal",
-    "Spawn",
-    "Status",
     "StatusFound",
     "Text",
-    "Wait",
-    "WriteFile",
     "decode",
-    "encode",
     "reply",
 ]
 
 VERSION = 1
-LONGEST = 1 << 20  # bytes of a line, its end included
 MOST_NAMES = 50_000  # in one folder
 
 _T = TypeVar("_T")
@@ -65,153 +44,6 @@ _Cpu = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
 _Word = Annotated[str, msgspec.Meta(pattern=r"\A[\x20-\x7e]{0,256}\Z")]  # becomes part of names and tables
 _Words = Annotated[str, msgspec.Meta(max_length=1 << 16)]
 _FileName = Annotated[str, msgspec.Meta(pattern=r"\A[^/\x00]{1,255}\Z")]
-
-
-# -- requests
-
-
-class Request(msgspec.Struct, frozen=True, tag_field="do"):
-    """Something to be done in the guest; `str` names it for an error."""
-
-    def __str__(self) -> str:
-        told = msgspec.structs.asdict(self)
-        subject = told.get("path") or told.get("target") or told.get("process") or told.get("pid") or ""
-        return f"{str(self.__struct_config__.tag).lower()} {subject}".strip()
-
-
-class ReadFile(Request, frozen=True, tag="read"):
-    """The text of a file."""
-
-    path: str
-
-
-class WriteFile(Request, frozen=True, tag="write"):
-    """One write(2) to a file that is there."""
-
-    path: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"write {self.text!r} to {self.path}"
-
-
-class Names(Request, frozen=True, tag="names"):
-    """The names in a folder."""
-
-    path: str
-
-
-class Status(Request, frozen=True, tag="status"):
-    """What lies at a path."""
-
-    path: str
-
-
-class Make(Request, frozen=True, tag="make"):
-    """A folder."""
-
-    path: str
-    mode: int
-    uid: int | None
-    gid: int | None
-
-
-class Remove(Request, frozen=True, tag="remove"):
-    """A file, or a folder with everything in it."""
-
-    path: str
-
-
-class Put(Request, frozen=True, tag="put"):
-    """Bytes into a file; offset 0 makes it anew."""
-
-    path: str
-    mode: int
-    uid: int | None
-    gid: int | None
-    offset: int
-    data: bytes
-
-
-class Get(Request, frozen=True, tag="get"):
-    """Bytes of a file."""
-
-    path: str
-    offset: int
-    length: int
-
-
-class MountAt(Request, frozen=True, tag="mount"):
-    """mount(2)."""
-
-    source: str
-    target: str
-    type: str
-    options: str
-
-
-class JoinNetwork(Request, frozen=True, tag="network"):
-    """An address for an interface."""
-
-    interface: str
-    address: str
-    prefix: int
-    gateway: str | None
-
-
-class Ports(Request, frozen=True, tag="ports"):
-    """Free TCP ports of the loopback."""
-
-    count: int
-
-
-class Spawn(Request, frozen=True, tag="spawn"):
-    """Start a launcher, which is called `process` from then on."""
-
-    process: int
-    spec: Spec
-
-    def __str__(self) -> str:
-        return f"start {' '.join(self.spec.argv)}"
-
-
-class Signal(Request, frozen=True, tag="signal"):
-    """Send a signal to any process of the guest."""
-
-    pid: int
-    number: int
-
-
-class End(Request, frozen=True, tag="end"):
-    """Send a signal to a launcher."""
-
-    process: int
-    number: int
-
-
-class AskProbe(Request, frozen=True, tag="ask"):
-    """The first event of a short subcommand of the probe."""
-
-    arguments: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"hugewise-probe {' '.join(self.arguments)}"
-
-
-class Wait(Request, frozen=True, tag="wait"):
-    """Until a launcher has ended."""
-
-    process: int
-
-
-class Settle(Request, frozen=True, tag="settle"):
-    """Some idle seconds."""
-
-    seconds: float
-
-
-class Poweroff(Request, frozen=True, tag="poweroff"):
-    """The end of the guest."""
 
 
 # -- answers
@@ -256,6 +88,12 @@ class PortsFound(msgspec.Struct, frozen=True):
     """Of `ports`."""
 
     ports: tuple[Annotated[int, msgspec.Meta(gt=0, lt=1 << 16)], ...]
+
+
+class ClockSaid(msgspec.Struct, frozen=True):
+    """Of `clock`: nanoseconds since 1970."""
+
+    realtime_ns: _Natural
 
 
 class ProbeSaid(msgspec.Struct, frozen=True):
@@ -309,6 +147,12 @@ class EventLine(msgspec.Struct, frozen=True):
     text: str
 
 
+class Arrived(msgspec.Struct, frozen=True):
+    """A launcher that is held waits at its barrier."""
+
+    process: int
+
+
 class Ended(msgspec.Struct, frozen=True):
     """A launcher has ended: exit status (128 + signal), the end of its stderr."""
 
@@ -317,7 +161,7 @@ class Ended(msgspec.Struct, frozen=True):
     stderr: str
 
 
-Heard = Answer | Hello | EventLine | Ended
+Heard = Answer | Hello | EventLine | Arrived | Ended
 
 
 class Malformed(Exception):  # noqa: N818  (what was heard, not what failed)
@@ -338,21 +182,11 @@ class _Said(msgspec.Struct, frozen=True):
     hello: Hello | None = None
     process: _Natural | None = None
     line: str | None = None
+    ready: bool | None = None
     ended: _End | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Said)
-
-
-def encode(number: int, request: Request) -> bytes:
-    """The line of a request. Raises OSError when it cannot be said: too long, or a name that is not UTF-8."""
-    try:
-        line = msgspec.json.encode({"id": number, **msgspec.to_builtins(request)}) + b"\n"
-    except UnicodeEncodeError:
-        raise OSError(errno.EILSEQ, "its name is not UTF-8", str(request)) from None
-    if len(line) > LONGEST:
-        raise OSError(errno.EMSGSIZE, f"more than the {LONGEST} bytes of a message", str(request)[:200])
-    return line
 
 
 def decode(line: bytes) -> Heard:
@@ -375,6 +209,8 @@ def decode(line: bytes) -> Heard:
             return EventLine(process, text)
         case _Said(id=None, hello=None, process=int(process), line=None, ended=_End(status, stderr)):
             return Ended(process, status, stderr)
+        case _Said(id=None, hello=None, process=int(process), line=None, ended=None, ready=True):
+            return Arrived(process)
     if said.error is not None:
         raise Malformed(f"it did not understand what it was asked: {said.error.message}")
     raise Malformed("it is neither an answer nor an event")

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from hugewise.errors import MachineError, ProbeError
-from hugewise.guests import messages
-from hugewise.guests.agent import CHUNK, Agent
-from hugewise.machine import probe
+from hugewise.machine import messages, probe, requests
+from hugewise.machine.agent import CHUNK, Agent
 from tests.build.agents import HELLO, FakeGuest, fake_guest, greeted
-from tests.guests.live_agent import SPEC
+from tests.build.live_agent import SPEC
 
 
 class Heard:
@@ -31,6 +30,9 @@ class Heard:
 
     def line(self, text: str) -> None:
         self.lines.append(text)
+
+    def arrived(self) -> None:
+        self.lines.append("arrived")
 
     def ended(self, status: int, stderr: str) -> None:
         self.end = (status, stderr)
@@ -67,7 +69,7 @@ def test_another_version_of_the_agent_is_named() -> None:
 def test_who_booted_the_guest_adds_what_its_console_said() -> None:
     ours, theirs = socket.socketpair()
     theirs.close()
-    agent = Agent(ours, "fake", lambda message: MachineError(f"{message}\n  console: Kernel panic"))
+    agent = Agent(ours, "guest fake", lambda message: MachineError(f"{message}\n  console: Kernel panic"))
     with pytest.raises(MachineError, match="guest fake: it ended\n  console: Kernel panic"):
         agent.hello(10)
     agent.close()
@@ -128,8 +130,8 @@ NEVER_AGREED = {
     "an errno beyond all": b'{"id":ID,"error":{"errno":99999999999999999999,"message":""}}\n',
     "what the guest did not understand": b'{"id":null,"error":{"errno":22,"message":"expected value"}}\n',
     "a deep nest": b'{"id":ID,"ok":' + b"[" * 500_000 + b"\n",
-    "a line without end": b"x" * (messages.LONGEST + 1),
-    "a line that is too long": b'{"id":ID,"ok":{"text":"' + b"x" * messages.LONGEST + b'"}}\n',
+    "a line without end": b"x" * (requests.LONGEST + 1),
+    "a line that is too long": b'{"id":ID,"ok":{"text":"' + b"x" * requests.LONGEST + b'"}}\n',
 }
 
 
@@ -205,7 +207,7 @@ def test_all_who_wait_hear_that_the_guest_is_gone() -> None:
 def test_a_guest_that_does_not_answer_is_given_up() -> None:
     with greeted(lambda _: None) as (agent, _):
         with pytest.raises(MachineError, match=r"it does not answer \(read /x\) within 0\.05 s"):
-            agent.ask_for(messages.ReadFile("/x"), messages.Text, 0.05)
+            agent.ask_for(requests.ReadFile("/x"), messages.Text, 0.05)
         assert agent.ended()
 
 
@@ -237,10 +239,27 @@ def test_lines_of_a_process_reach_its_listener_in_order() -> None:
             assert (listener.lines, listener.end) == (["0", "1", "2"], (137, "killed"))
 
 
+def test_that_a_held_launcher_waits_is_heard_and_others_are_not_asked_for_it() -> None:
+    def runs(request: dict[str, Any]) -> bytes:
+        ready = b'{"process":%d,"ready":true}\n' % request["process"] if request["do"] == "spawn" else b""
+        end = b'{"process":%d,"ended":{"status":0,"stderr":""}}\n' % request["process"]
+        return b'{"id":ID,"ok":{}}\n' + ready + (end if request["do"] == "release" else b"")
+
+    with greeted(runs) as (agent, guest):
+        listener = Heard()
+        process = agent.process()
+        agent.spawn(process, SPEC, listener, held=True)
+        agent.release(process)
+        assert listener.over.wait(10)
+        assert listener.lines == ["arrived"]
+        agent.spawn(agent.process(), SPEC, Heard())
+        assert [each.get("held") for each in guest.heard] == [True, None, None]
+
+
 def test_what_cannot_be_said_is_not_said() -> None:
     with greeted() as (agent, guest):
         with pytest.raises(OSError, match="more than the 1048576 bytes") as caught:
-            agent.write("/x", "x" * messages.LONGEST)
+            agent.write("/x", "x" * requests.LONGEST)
         assert caught.value.errno == errno.EMSGSIZE
         with pytest.raises(OSError, match="not UTF-8"):
             agent.read("/\udcff")
@@ -267,7 +286,7 @@ def test_every_request_has_the_form_of_the_contract() -> None:
         agent.mount("s", "/t", "tmpfs", "size=1m")
         agent.network("e", "10.0.2.15", 24)
         agent.signal(5, 15)
-        agent.ask_for(messages.Settle(0), messages.Nothing)
+        agent.ask_for(requests.Settle(0), messages.Nothing)
         assert guest.heard == [
             {"id": 1, "do": "put", "path": "/p", "mode": 420, "uid": 1, "gid": 2, "offset": 0, "data": "AP8="},
             {"id": 2, "do": "make", "path": "/m", "mode": 448, "uid": None, "gid": None},
@@ -288,4 +307,4 @@ def test_every_line_that_the_agent_can_say_is_read() -> None:
             assert b'"id":null' in line, error  # what it did not understand has no number to answer to
         else:
             heard.add(type(found))
-    assert heard == {messages.Answer, messages.Hello, messages.EventLine, messages.Ended}
+    assert heard == {messages.Answer, messages.Hello, messages.EventLine, messages.Arrived, messages.Ended}

@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.guests.agent import Agent
-from hugewise.guests.machine import GuestMachine
 from hugewise.machine import probe
+from hugewise.machine.agent import Agent
+from hugewise.machine.remote import RemoteMachine
 
 __all__ = ["SPEC", "Live", "job", "live", "started"]
 
@@ -25,7 +25,7 @@ SPEC = probe.Spec(argv=("/bin/true",), env={"PATH": "/usr/bin:/bin"}, cwd="/", s
 class Live:
     """A machine over an agent that runs here; its files lie below `folder`."""
 
-    machine: GuestMachine
+    machine: RemoteMachine
     process: subprocess.Popen[bytes]
     folder: Path
 
@@ -59,10 +59,10 @@ def started(folder: Path, *arguments: str) -> Iterator[tuple[socket.socket, subp
 def live(folder: Path, *, emulated: bool = True) -> Iterator[Live]:
     """An agent that has said hello."""
     with started(folder) as (channel, process):
-        agent = Agent(channel, "live")
+        agent = Agent(channel, "guest live")
         try:
             agent.hello(20)
-            yield Live(GuestMachine(agent, emulated=emulated, outputs=str(folder / "out")), process, folder)
+            yield Live(RemoteMachine(agent, emulated=emulated, outputs=str(folder / "out")), process, folder)
         finally:
             agent.close()
 

@@ -15,11 +15,13 @@ import msgspec
 import pytest
 
 from hugewise.errors import MachineError, ProbeError, StorageError
-from hugewise.guests.agent import CHUNK
-from hugewise.guests.folders import GuestFolders
+from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import probe, serving
+from hugewise.machine.agent import CHUNK
+from hugewise.machine.machine import Machine
+from hugewise.machine.remote_folders import RemoteFolders
 from hugewise.machine.serving import Serving
-from tests.guests.live_agent import Live, job, live
+from tests.build.live_agent import Live, job, live
 from tests.requirements import need_root
 
 SH = "/bin/sh"
@@ -148,11 +150,37 @@ def test_a_program_under_way_is_lost_with_its_machine(guest: Live) -> None:
     server.close()  # what was asked to end has ended
 
 
-def test_only_launchers_of_this_host_can_meet(guest: Live) -> None:
-    told = job(guest.folder / "job", "/bin/true")
-    met = msgspec.structs.replace(told, spec=msgspec.structs.replace(told.spec, barrier=probe.Barrier(3, 4)))
-    with pytest.raises(ProbeError, match="cannot meet"):
-        guest.machine.start(met)
+def _meeting(guest: Live, name: str, meeting: serving.Meeting, *argv: str, micro: bool) -> probe.Job:
+    told = job(guest.folder / name, *argv, micro=micro)
+    return msgspec.structs.replace(told, spec=msgspec.structs.replace(told.spec, barrier=meeting.barrier))
+
+
+def test_a_launcher_there_meets_one_of_this_host(guest: Live) -> None:
+    seen: list[bool] = []
+    with serving.Meeting() as meeting:
+        there = _meeting(guest, "there", meeting, "fault", "--bytes", "4m", "--gate", micro=True)
+        here = _meeting(guest, "here", meeting, SH, "-c", "echo begun", micro=False)
+
+        def before() -> None:
+            seen.append(any(isinstance(event, probe.Result) for event in serving.events(there)))
+            seen.append(Path(here.spec.stdout).exists() and Path(here.spec.stdout).read_text() != "")
+
+        jobs: list[tuple[Machine, probe.Job]] = [(guest.machine, there), (LocalMachine(), here)]
+        assert serving.run(jobs, meeting, before=before) == [0, 0]
+    assert seen == [False, False]  # neither had begun when both were ready
+    assert any(isinstance(event, probe.Result) for event in serving.events(there))
+    assert Path(here.spec.stdout).read_text() == "begun\n"
+
+
+def test_one_that_is_gone_before_the_barrier_holds_nobody_up(guest: Live) -> None:
+    with serving.Meeting() as meeting:
+        there = _meeting(guest, "there", meeting, "/no/such/program", micro=False)
+        assert serving.run([(guest.machine, there)], meeting) == [0]
+
+
+def test_its_clock_is_told(guest: Live) -> None:
+    before = time.time()
+    assert before <= guest.machine.agent.clock() <= time.time()
 
 
 def test_a_disk_that_is_full_is_told_when_the_program_has_ended(guest: Live) -> None:
@@ -210,9 +238,9 @@ def test_the_host_reads_and_writes_as_the_local_one(guest: Live) -> None:
 
 def test_scratch_folders_of_an_attempt(guest: Live) -> None:
     place = guest.folder / "scratch"
-    folders = GuestFolders.open(guest.machine, str(place), None, None)
+    folders = RemoteFolders.open(guest.machine, str(place), None, None)
     assert stat.S_IMODE(place.stat().st_mode) == 0o711
-    assert GuestFolders.open(guest.machine, str(place), None, None) == folders
+    assert RemoteFolders.open(guest.machine, str(place), None, None) == folders
     data = folders.folder("data")
     assert data == place / "data"
     (data / "file").write_text("1")
@@ -228,7 +256,7 @@ def test_scratch_folders_of_an_attempt(guest: Live) -> None:
 
 def test_an_account_owns_what_is_made_for_it(guest: Live) -> None:
     need_root()
-    made = GuestFolders.open(guest.machine, str(guest.folder / "scratch"), 65534, 65534).folder("run")
+    made = RemoteFolders.open(guest.machine, str(guest.folder / "scratch"), 65534, 65534).folder("run")
     assert (made.stat().st_uid, made.stat().st_gid) == (65534, 65534)
 
 

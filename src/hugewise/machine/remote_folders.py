@@ -1,29 +1,27 @@
-"""Private folders of an attempt in a place of a guest: on its tmpfs, or where a folder of the host is mounted."""
+"""Private folders of an attempt in a place of another machine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from hugewise.guests.machine import GuestMachine
 from hugewise.machine.foreign import heard
+from hugewise.machine.remote import RemoteMachine
 
-__all__ = ["SCRATCH", "GuestFolders"]
-
-SCRATCH = "/run/hugewise-scratch"  # in the guest, on its tmpfs
+__all__ = ["RemoteFolders"]
 
 
 @dataclass(frozen=True)
-class GuestFolders:
-    """`machine.Folders` in a guest; `owner` and `group` are whom the attempts run as (None: root)."""
+class RemoteFolders:
+    """`machine.Folders` of another machine; `owner` and `group` are whom the attempts run as (None: root)."""
 
-    machine: GuestMachine
+    machine: RemoteMachine
     path: Path
     owner: int | None
     group: int | None
 
     @classmethod
-    def open(cls, machine: GuestMachine, place: str, owner: int | None, group: int | None) -> GuestFolders:
+    def open(cls, machine: RemoteMachine, place: str, owner: int | None, group: int | None) -> RemoteFolders:
         """The folders in `place`, which is made unless it is there. Raises StorageError."""
         machine.make(place, 0o711)
         return cls(machine, Path(place), owner, group)
@@ -34,12 +32,12 @@ class GuestFolders:
         self.machine.folder(str(path), self.owner, self.group)
         return path
 
-    def within(self, name: str) -> GuestFolders:
+    def within(self, name: str) -> RemoteFolders:
         """The same in a folder of that name. Raises StorageError."""
-        return GuestFolders.open(self.machine, str(self.path / name), self.owner, self.group)
+        return RemoteFolders.open(self.machine, str(self.path / name), self.owner, self.group)
 
     def clear(self) -> None:
-        """Remove what is inside; a guest that is gone has taken it along. Raises MachineError, StorageError."""
+        """Remove what is inside; a machine that is gone has taken it along. Raises MachineError, StorageError."""
         if self.machine.agent.ended():
             return
         with heard(self.machine.agent.name, f"the files in {self.path}"):

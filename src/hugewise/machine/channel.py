@@ -1,14 +1,13 @@
-"""The agent of a guest, asked over its channel: requests from any thread, answers and events read by one of its own.
+"""The channel to the agent of another machine: requests from any thread, answers and events read by one of its own.
 
-Whatever a guest does, the caller sees either an answer or a MachineError. Once a request was not answered in time, a
-line was malformed or too much came, the machine counts as gone: nothing that it says later is believed.
+Whatever that machine does, the caller sees either an answer or a MachineError. Once a request was not answered in time,
+a line was malformed or too much came, the machine counts as gone: nothing that it says later is believed.
 """
 
 from __future__ import annotations
 
 import itertools
 import socket
-import stat
 import struct
 import threading
 import time
@@ -20,20 +19,18 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from hugewise.errors import MachineError, ProbeError
-from hugewise.guests import messages
-from hugewise.guests.messages import AgentFault, Answer, Ended, EventLine, Hello, Malformed, Request
-from hugewise.machine import probe
+from hugewise.errors import MachineError
+from hugewise.machine import messages, probe, requests
 from hugewise.machine.foreign import plain
+from hugewise.machine.messages import AgentFault, Answer, Arrived, Ended, EventLine, Hello, Malformed
+from hugewise.machine.requests import Request
 
-__all__ = ["CHUNK", "MOST_OF_A_FILE", "PATIENCE_S", "WATCHED_S", "Agent", "Listener"]
+__all__ = ["PATIENCE_S", "WATCHED_S", "Channel", "Listener"]
 
 PATIENCE_S = 120.0  # for what takes a guest a moment; an emulated one may share its CPU with many others
-WATCHED_S = 30.0  # between two looks whether a guest still answers
+WATCHED_S = 30.0  # between two looks whether a machine still answers
 _LONG = 7.5  # times as long for what takes as long as its size: page tables, trees of files, a network
 _WAITED_S = 7200.0  # for all answers to all requests: who is slow each time is given up in the end
-CHUNK = 256 << 10  # bytes of a file in one message
-MOST_OF_A_FILE = probe.MOST_SAID  # bytes that are taken over
 _RECEIVED = 1 << 16
 _CLOSING_S = 5.0
 _T = TypeVar("_T")
@@ -46,6 +43,10 @@ class Listener(Protocol):
         """The launcher said this line."""
         ...
 
+    def arrived(self) -> None:
+        """The launcher is held, and waits at its barrier."""
+        ...
+
     def ended(self, status: int, stderr: str) -> None:
         """The launcher has ended: its exit status (128 + signal), the end of its stderr."""
         ...
@@ -55,8 +56,10 @@ class Listener(Protocol):
         ...
 
 
-class Agent:
-    """One guest's agent. Every method raises MachineError when the guest is gone.
+class Channel:
+    """The way to one machine's agent. Every method raises MachineError when the machine is gone.
+
+    name      what it is called in messages, such as `guest thp-b1`
 
     error     makes that error of a message; whoever booted the guest adds what its console said last
     patience  seconds for what takes a guest a moment
@@ -107,7 +110,7 @@ class Agent:
         def watching() -> None:
             with suppress(MachineError, OSError):
                 while not self._closed.wait(every):
-                    self.ask_for(messages.Status("/"), messages.StatusFound, patience)
+                    self.ask_for(requests.Status("/"), messages.StatusFound, patience)
 
         threading.Thread(target=watching, name=f"watch of {self.name}", daemon=True).start()
 
@@ -126,7 +129,7 @@ class Agent:
 
     def gone(self) -> MachineError:
         """The error that says why the guest is gone."""
-        return self._error(f"guest {self.name}: {self._gone or 'it was given up'}")
+        return self._error(f"{self.name}: {self._gone or 'it was given up'}")
 
     def give_up(self, why: str) -> MachineError:
         """Take the guest for gone; returns the error that says so."""
@@ -136,7 +139,7 @@ class Agent:
     def poweroff(self, timeout: float = PATIENCE_S) -> bool:
         """Tell the guest to end, and wait until the channel does; False when it has not after `timeout` seconds."""
         with suppress(MachineError):
-            self._send(messages.Poweroff())
+            self._send(requests.Poweroff())
         return self._closed.wait(timeout)
 
     def close(self) -> None:
@@ -146,128 +149,7 @@ class Agent:
             self._reader.join(_CLOSING_S)
         self._socket.close()
 
-    # -- files: it is the guest's `host.Host`
-
-    def privileged(self) -> bool:
-        """Every knob of a guest can be turned."""
-        return True
-
-    def writable(self, path: str) -> bool:
-        """Whether it is a file with the owner's write bit."""
-        with suppress(OSError):
-            found = self.status(path)
-            return found.kind == "file" and bool(found.mode & stat.S_IWUSR)
-        return False
-
-    def read(self, path: str) -> str:
-        """The text of a file, stripped, at most 512 KiB. Raises OSError."""
-        return self.ask_for(messages.ReadFile(path), messages.Text).text.strip()
-
-    def write(self, path: str, text: str) -> None:
-        """Write a file that is there, in one call. Raises OSError."""
-        self.ask_for(messages.WriteFile(path, text), messages.Nothing)
-
-    def names(self, path: str) -> list[str]:
-        """The sorted names in a folder; empty when there is none."""
-        return sorted(self.ask_for(messages.Names(path), messages.NamesFound).names)
-
-    def status(self, path: str) -> messages.StatusFound:
-        """What lies there; links are not followed. Raises OSError."""
-        return self.ask_for(messages.Status(path), messages.StatusFound)
-
-    def make(self, path: str, mode: int, uid: int | None = None, gid: int | None = None) -> None:
-        """Make a folder, with those that it lies in. Raises OSError."""
-        self.ask_for(messages.Make(path, mode, uid, gid), messages.Nothing)
-
-    def remove(self, path: str) -> None:
-        """Remove a file, or a folder with everything in it. Raises OSError."""
-        self.ask_for(messages.Remove(path), messages.Nothing, self._long)
-
-    def put(
-        self, path: str, content: bytes, mode: int, *, uid: int | None = None, gid: int | None = None, offset: int = 0
-    ) -> None:
-        """Bytes into a file, in as many messages as it takes; offset 0 makes it anew. Raises OSError."""
-        view = memoryview(content)
-        for start in range(0, max(1, len(content)), CHUNK):
-            data = bytes(view[start : start + CHUNK])
-            self.ask_for(messages.Put(path, mode, uid, gid, offset + start, data), messages.Nothing, self._long)
-
-    def get(self, path: str) -> Iterator[bytes]:
-        """The content of a file, piece by piece, up to the size that it has at first, within MOST_OF_A_FILE.
-
-        A piece that is not whole is the last: there is less of the file by now. Raises OSError; MachineError for a file
-        that is too large, of which nothing is taken.
-        """
-        offset, size = 0, CHUNK
-        while offset < size:
-            length = min(CHUNK, size - offset)
-            piece = self.ask_for(messages.Get(path, offset, length), messages.Piece, self._long)
-            if len(piece.data) > length:
-                raise self.give_up("it gave more of a file than it was asked for")
-            size = max(piece.size, len(piece.data)) if offset == 0 else size
-            if size > MOST_OF_A_FILE:
-                why = f"has {size} bytes, more than the {MOST_OF_A_FILE} that are taken over"
-                raise self._error(f"guest {self.name}: {plain(path)} {why}")
-            yield piece.data
-            offset += length
-            if len(piece.data) < length:
-                return
-
-    # -- the system
-
-    def mount(self, source: str, target: str, kind: str, options: str = "") -> None:
-        """Mount a file system; the target is made. Raises OSError."""
-        self.ask_for(messages.MountAt(source, target, kind, options), messages.Nothing, self._long)
-
-    def network(self, interface: str, address: str, prefix: int) -> None:
-        """Give an interface its address; it is told no gateway. Raises OSError."""
-        self.ask_for(messages.JoinNetwork(interface, address, prefix, None), messages.Nothing)
-
-    def ports(self, count: int) -> tuple[int, ...]:
-        """TCP ports that are free on the loopback. Raises OSError."""
-        found = self.ask_for(messages.Ports(count), messages.PortsFound).ports
-        if len(found) != count:
-            raise self.give_up(f"it named {len(found)} ports, not {count}")
-        return found
-
-    # -- processes
-
-    def process(self) -> int:
-        """A number for a process that is to be started."""
-        return next(self._processes)
-
-    def spawn(self, process: int, spec: probe.Spec, listener: Listener) -> None:
-        """Start a launcher; `listener` hears of it from here on, unless it cannot be started. Raises OSError."""
-        with self._state:
-            self._listeners[process] = listener
-        try:
-            self.ask_for(messages.Spawn(process, spec), messages.Nothing)
-        except OSError:
-            with self._state:
-                self._listeners.pop(process, None)
-            raise
-
-    def end(self, process: int, number: int) -> None:
-        """Send a signal to a launcher, without waiting for an answer: it is heard when the launcher ends."""
-        self._send(messages.End(process, number))
-
-    def signal(self, pid: int, number: int) -> None:
-        """Send a signal to a process. Raises OSError (ProcessLookupError when it is gone)."""
-        self.ask_for(messages.Signal(pid, number), messages.Nothing)
-
-    def ask(self, *arguments: str) -> probe.Event:
-        """The first event of a short subcommand of the probe. Raises ProbeError."""
-        request = messages.AskProbe(arguments)
-        try:
-            asked = self.ask_for(request, messages.ProbeSaid, self._long)
-        except OSError as error:
-            raise ProbeError(f"{request} failed in guest {self.name}: {error.strerror}") from None
-        try:
-            return next(probe.decode([bytes(asked.event) + b"\n"]))
-        except ProbeError as error:
-            raise self.give_up(f"{request} said something unknown: {error.message}") from None
-
-    # -- the channel
+    # -- requests, answers and events
 
     def ask_for(self, request: Request, form: type[_T], patience: float | None = None) -> _T:
         """Send a request and wait for what comes of it.
@@ -306,7 +188,7 @@ class Agent:
         future: Future[Answer] = Future()
         with self._state:
             number = next(self._numbers)
-        line = messages.encode(number, request)
+        line = requests.encode(number, request)
         with self._state:
             if self._gone is not None:
                 raise self.gone()
@@ -346,8 +228,8 @@ class Agent:
                 line, searched = bytes(pending[:end]), 0
                 del pending[: end + 1]
                 yield line
-            if len(pending) >= messages.LONGEST:
-                raise Malformed(f"a line of more than {messages.LONGEST} bytes")
+            if len(pending) >= requests.LONGEST:
+                raise Malformed(f"a line of more than {requests.LONGEST} bytes")
 
     def _hear(self, line: bytes) -> None:
         heard = messages.decode(line)
@@ -373,6 +255,8 @@ class Agent:
                 waiting.set_result(heard)
             case EventLine() if listener is not None:
                 listener.line(heard.text)
+            case Arrived() if listener is not None:
+                listener.arrived()
             case Ended() if listener is not None:
                 listener.ended(heard.status, heard.stderr)
             case _:

@@ -1,6 +1,6 @@
-"""A guest as a `machine.Machine`, over the agent that runs in it.
+"""Another machine (a guest, the host of a client) as a `machine.Machine`, over the agent that runs there.
 
-What a program writes there lies in the guest's memory until it has ended; then it is taken over to this side and
+What a program writes there lies there until it has ended; then it is taken over to this side and
 removed there. So a caller finds the same files as after a program of this host.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -19,21 +20,23 @@ import msgspec
 
 from hugewise.errors import HugewiseError, MachineError, ProbeError, StorageError
 from hugewise.files import storing
-from hugewise.guests.agent import MOST_OF_A_FILE, Agent
 from hugewise.machine import probe, programs
+from hugewise.machine.agent import MOST_OF_A_FILE, Agent
 from hugewise.machine.foreign import heard, plain
 from hugewise.model.host import Host
 from hugewise.reading import UnreadableError
 
-__all__ = ["OUTPUTS", "GuestLauncher", "GuestMachine", "guest_spec"]
+__all__ = ["OUTPUTS", "RemoteLauncher", "RemoteMachine", "remote_spec"]
 
-OUTPUTS = "/run/hugewise-out"  # in the guest
+OUTPUTS = "/run/hugewise-out"  # in a guest
 
 
-class GuestLauncher:
-    """A launcher in a guest, and the files of its job on this side: `machine.Running`, and what its agent tells it.
+class RemoteLauncher:
+    """A launcher of another machine: `machine.Running`, told by its agent; and the files of its job on this side.
 
-    Where the guest is gone before the launcher has ended, `poll` and `wait` raise MachineError, but for who has asked
+    One with a barrier meets those of this host: its arrival goes into `ready`, and the end of `go` to its agent.
+
+    Where the machine is gone before the launcher has ended, `poll` and `wait` raise MachineError, but for who has asked
     for its end: that is what became of it, as if by SIGKILL.
     """
 
@@ -50,11 +53,13 @@ class GuestLauncher:
             job.stderr.write_bytes(b"")
             self._events = job.events.open("wb", buffering=0)
         self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        barrier = job.spec.barrier  # duplicates: they may be closed here before this hears of it
+        self._ready, self._go = (-1, -1) if barrier is None else (os.dup(barrier.ready), os.dup(barrier.go))
 
     @property
     def spec(self) -> probe.Spec:
-        """What the launcher is told: its outputs are in the guest."""
-        return guest_spec(self.job.spec, self.process, self._folder)
+        """What the launcher is told: its outputs are there."""
+        return remote_spec(self.job.spec, self.process, self._folder)
 
     # -- what the agent tells, on the thread that reads its channel
 
@@ -67,7 +72,7 @@ class GuestLauncher:
                 for _ in probe.decode([f"{text}\n".encode()]):
                     pass
             except ProbeError as error:
-                why = f"guest {self._agent.name}: its launcher said something unknown: {plain(error.message)}"
+                why = f"{self._agent.name}: its launcher said something unknown: {plain(error.message)}"
                 self._problem = self._problem or MachineError(why)
                 return
             try:
@@ -76,6 +81,19 @@ class GuestLauncher:
                     rest = rest[self._events.write(rest) :]
             except OSError as error:
                 self._problem = self._problem or StorageError(f"cannot write {self.job.events}: {error.strerror}")
+
+    def arrived(self) -> None:
+        """It waits at its barrier; that it may go on is waited for by a thread of its own."""
+        with self._lock:
+            if self._ready >= 0:
+                os.write(self._ready, b"r")
+        threading.Thread(target=self._let_go, daemon=True).start()
+
+    def _let_go(self) -> None:
+        if self._go >= 0:
+            select.select([self._go, self._descriptor], [], [])
+        with suppress(MachineError, OSError):
+            self._agent.release(self.process)
 
     def ended(self, status: int, stderr: str) -> None:
         """The launcher is gone; taking over its files is for a thread of its own, as the agent is asked for them."""
@@ -103,7 +121,7 @@ class GuestLauncher:
         except FileNotFoundError:
             return  # it was not opened: a micro-workload says all to its launcher
         except OSError as error:
-            raise MachineError(f"guest {self._agent.name}: cannot read {path}: {error.strerror}") from None
+            raise MachineError(f"{self._agent.name}: cannot read {path}: {error.strerror}") from None
         with suppress(OSError):
             self._agent.remove(path)
 
@@ -115,6 +133,9 @@ class GuestLauncher:
                 self._status = 128 - status if status > 128 else status
             self._events.close()
             self._done.set()
+            if self._ready >= 0:
+                os.close(self._ready)
+                self._ready = -1
             if self._descriptor >= 0:
                 os.eventfd_write(self._descriptor, 1)
 
@@ -156,24 +177,25 @@ class GuestLauncher:
 
     def close(self) -> None:
         with self._lock:
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-                self._descriptor = -1
+            for descriptor in (self._descriptor, self._go):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            self._descriptor = self._go = -1
 
 
-def guest_spec(spec: probe.Spec, process: int, outputs: str) -> probe.Spec:
-    """The same specification with outputs below the folder `outputs` of the guest: one file where it named one.
+def remote_spec(spec: probe.Spec, process: int, outputs: str) -> probe.Spec:
+    """The same specification with outputs below the folder `outputs` there: one file where it named one.
 
-    How much room is left there is not watched: it is the guest's own memory, or asked of a server at every look.
+    How much room is left there is not watched: it is a guest's own memory, or asked of a server at every look.
     """
     stderr = f"{outputs}/{process}.stderr"
     stdout = stderr if spec.stdout == spec.stderr else f"{outputs}/{process}.stdout"
     limits = msgspec.structs.replace(spec.limits, rooms=())
-    return msgspec.structs.replace(spec, stdout=stdout, stderr=stderr, limits=limits)
+    return msgspec.structs.replace(spec, stdout=stdout, stderr=stderr, limits=limits, barrier=None)
 
 
 def take(agent: Agent, path: str, target: Path) -> None:
-    """Write a file of the guest to `target`. Raises OSError for the guest's side, StorageError for this one."""
+    """Write a file of that machine to `target`. Raises OSError for its side, StorageError for this one."""
     pieces = agent.get(path)
     first = next(pieces, b"")  # where there is no such file, none is made here
     with ExitStack() as stack:
@@ -186,10 +208,10 @@ def take(agent: Agent, path: str, target: Path) -> None:
                     rest = rest[file.write(rest) :]
 
 
-class GuestMachine:
-    """A guest on which programs run: `machine.Machine`.
+class RemoteMachine:
+    """Another machine on which programs run: `machine.Machine`.
 
-    outputs  folder in the guest for what programs say
+    outputs  folder there for what programs say
     """
 
     counters = False
@@ -212,21 +234,21 @@ class GuestMachine:
         try:
             return self.agent.ports(count)
         except OSError as error:
-            raise MachineError(f"guest {self.agent.name}: no free ports: {error.strerror}") from None
+            raise MachineError(f"{self.agent.name}: no free ports: {error.strerror}") from None
 
-    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> GuestLauncher:
-        """Start the launcher. Raises ProbeError, StorageError, MachineError."""
-        if inherited or job.spec.barrier is not None:
-            raise ProbeError("launchers of a guest cannot meet those of this host")
-        launched = GuestLauncher(self.agent, self.agent.process(), job, self._outputs)
+    def start(self, job: probe.Job, inherited: tuple[int, ...] = ()) -> RemoteLauncher:
+        """Start the launcher; of `inherited` descriptors only those of its barrier reach it, through its agent. Raises
+        ProbeError, StorageError, MachineError.
+        """
+        launched = RemoteLauncher(self.agent, self.agent.process(), job, self._outputs)
         try:
             job.tell(launched.spec)
-            self.agent.spawn(launched.process, launched.spec, launched)
+            self.agent.spawn(launched.process, launched.spec, launched, held=job.spec.barrier is not None)
         except BaseException as error:
             launched.lost()
             launched.close()
             if isinstance(error, OSError):
-                raise ProbeError(f"it does not start in guest {self.agent.name}: {error.strerror}") from None
+                raise ProbeError(f"it does not start in {self.agent.name}: {error.strerror}") from None
             raise
         return launched
 
@@ -252,10 +274,12 @@ class GuestMachine:
             self.agent.remove(path)
             self.agent.make(path, 0o700, uid, gid)
 
-    def put(self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None) -> None:
+    def put(
+        self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None, *, mode: int = 0o644
+    ) -> None:
         """Write a file, with the folders that it lies in."""
         with self._storing(f"write {folder}/{name}"):
-            self.agent.put(f"{folder}/{name}", content, 0o644, uid=uid, gid=gid)
+            self.agent.put(f"{folder}/{name}", content, mode, uid=uid, gid=gid)
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
         """Files by name; of all of them together no more than of one, else MachineError. Raises UnreadableError for a
@@ -268,11 +292,11 @@ class GuestMachine:
                 try:
                     content = b"".join(self.agent.get(path))
                 except OSError as error:
-                    raise UnreadableError(f"{path} in guest {self.agent.name}: {error.strerror}") from None
+                    raise UnreadableError(f"{path} in {self.agent.name}: {error.strerror}") from None
                 total += len(content)
                 if total > MOST_OF_A_FILE:
                     why = f"the files in {plain(folder)} have more than the {MOST_OF_A_FILE} bytes that are taken over"
-                    raise MachineError(f"guest {self.agent.name}: {why}")
+                    raise MachineError(f"{self.agent.name}: {why}")
                 yield content
 
     def remove(self, path: str) -> None:
@@ -285,4 +309,4 @@ class GuestMachine:
         try:
             yield
         except OSError as error:
-            raise StorageError(f"cannot {plain(what)} in guest {self.agent.name}: {error.strerror}") from None
+            raise StorageError(f"cannot {plain(what)} in {self.agent.name}: {error.strerror}") from None

@@ -1,0 +1,136 @@
+"""Installing one hugewise on every host of an inventory, over the caller's own ssh: from wheels that lie here.
+
+A folder of wheels goes to each host, each held against its hash there; a virtual environment is made of them without
+any index, so that every host has the same files and needs no network; then the wheels are removed again. What is left
+is the folder of the installation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from hugewise import reading
+from hugewise.errors import HugewiseError, UserError
+from hugewise.fleet.calls import at_once
+from hugewise.fleet.inventory import HostEntry, Inventory
+from hugewise.fleet.programs import Talked
+from hugewise.fleet.ssh import over_ssh
+
+__all__ = ["Carry", "HostWheel", "provision", "wheels_in"]
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!-]{0,199}\.whl")
+_MOST = 1 << 30  # bytes of one wheel
+_MOST_SAID = 1 << 20
+_QUICK_S, _SLOW_S = 60.0, 900.0
+_OLDEST = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))"
+_AT_ONCE = 4  # hosts: each has the wheels in memory on its way
+
+
+class Carry(Protocol):
+    """A command on a host, with its standard input: `ssh.over_ssh`."""
+
+    def __call__(
+        self, entry: HostEntry, words: Sequence[str], data: bytes = b"", *, timeout: float, most: int
+    ) -> Talked: ...
+
+
+class HostWheel(msgspec.Struct, frozen=True):
+    """A wheel here, with its SHA-256."""
+
+    path: Path
+    digest: str
+
+
+def wheels_in(folder: Path) -> list[HostWheel]:
+    """The wheels in a folder, one of them hugewise's. Raises UserError."""
+    hint = f"make it: make wheel; pip download --only-binary :all: --dest {folder} dist/hugewise-*.whl"
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".whl")
+        found = [HostWheel(path, hashlib.sha256(reading.content(path, _MOST)).hexdigest()) for path in paths]
+    except (OSError, reading.UnreadableError) as error:
+        raise UserError(f"the wheels in {folder}: {error}", hint=hint) from None
+    if odd := [each.path.name for each in found if not _NAME.fullmatch(each.path.name)]:
+        raise UserError(f"{folder / odd[0]}: not the name of a wheel", hint="take it away")
+    own = [each for each in found if each.path.name.startswith("hugewise-")]
+    if len(own) != 1:
+        raise UserError(f"{folder} has {len(own)} wheels of hugewise, and one is to be installed", hint=hint)
+    return found
+
+
+def provision(
+    inventory: Inventory,
+    wheels: Sequence[HostWheel],
+    say: Callable[[str], None],
+    *,
+    python: str = "python3",
+    carry: Carry = over_ssh,
+) -> Mapping[str, str]:
+    """Install them on every host that ssh reaches; why that failed, by host. Raises UserError where one has no ssh."""
+    for host in inventory.host:
+        if host.ssh is None:
+            raise UserError(f"{inventory.file}: {host.name} has no ssh", hint='add its target: ssh = "..."')
+
+    def install(name: str) -> None:
+        _Installing(inventory, inventory.entry(name), wheels, python, carry).do()
+
+    failed: dict[str, str] = {}
+    for name, came in at_once(install, [host.name for host in inventory.host], _AT_ONCE).items():
+        if isinstance(came, HugewiseError):
+            failed[name] = came.message
+            say(f"{name}: {came.message}")
+        elif isinstance(came, BaseException):
+            raise came
+        else:
+            say(f"{name}: installed in {inventory.installation(inventory.entry(name))}")
+    return failed
+
+
+class _Installing:
+    """On one host, step by step."""
+
+    def __init__(
+        self, inventory: Inventory, entry: HostEntry, wheels: Sequence[HostWheel], python: str, carry: Carry
+    ) -> None:
+        self._entry, self._wheels, self._python, self._carry = entry, wheels, python, carry
+        self._folder = inventory.installation(entry)
+        self._below = f"{self._folder}/wheels"
+        self._extra = "[fleet]" if inventory.fleet.engine == "dask" else ""
+
+    def do(self) -> None:
+        """Raises HostLostError, HugewiseError."""
+        cure = "it needs Python 3.11 or later with venv and ensurepip (apt install python3-venv)"
+        self._run([self._python, "-c", _OLDEST], cure=cure)
+        self._run([self._python, "-m", "venv", self._folder])
+        self._run(["mkdir", "-p", "--", self._below])
+        try:
+            for wheel in self._wheels:
+                self._send(wheel)
+            pip = [f"{self._folder}/bin/pip", "--disable-pip-version-check", "install", "--quiet", "--no-input"]
+            own = next(each.path.name for each in self._wheels if each.path.name.startswith("hugewise-"))
+            one = f"{self._below}/{own}"
+            self._run([*pip, "--no-index", "--find-links", self._below, f"{one}{self._extra}"], timeout=_SLOW_S)
+            # One of the same version may be there with other files.
+            self._run([*pip, "--no-index", "--no-deps", "--force-reinstall", one], timeout=_SLOW_S)
+        finally:
+            self._run(["rm", "-r", "-f", "--", self._below])
+        self._run([f"{self._folder}/bin/hugewise", "--version"])
+
+    def _send(self, wheel: HostWheel) -> None:
+        there = f"{self._below}/{wheel.path.name}"
+        self._run(["dd", f"of={there}", "status=none"], reading.content(wheel.path, _MOST), timeout=_SLOW_S)
+        said = self._run(["sha256sum", "--", there]).said.split()
+        if not said or said[0].decode("ascii", "replace") != wheel.digest:
+            raise HugewiseError(f"{wheel.path.name} has not come there as it is here")
+
+    def _run(self, words: Sequence[str], data: bytes = b"", *, timeout: float = _QUICK_S, cure: str = "") -> Talked:
+        prefix = ["sudo", "-n", "--"] if self._entry.root else []
+        found = self._carry(self._entry, [*prefix, *words], data, timeout=timeout, most=_MOST_SAID)
+        if found.status:
+            raise HugewiseError(f"{' '.join(words[:3])[:100]}: {found.why}{f'; {cure}' if cure else ''}")
+        return found

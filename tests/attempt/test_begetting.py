@@ -1,0 +1,98 @@
+"""What servers have begun, by what the kernel keeps of each process: of written files, and of real ones."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hugewise.attempt.begetting import begotten
+from hugewise.host.listening import tree
+from hugewise.host.local_host import LocalHost
+from tests.build.hosts import Files
+
+EXECUTED, COPY = 0x400000, 0x400040
+
+
+def host(*processes: tuple[int, int, int, int], ignored: str = "0000000000001000") -> Files:
+    """Processes of a PID, flags, page faults of children that were waited for, and threads."""
+    files = {}
+    for pid, flags, faults, threads in processes:
+        name = f"a ) b\n({pid}"
+        files[f"/proc/{pid}/stat"] = (
+            f"{pid} ({name}) S 1 1 1 0 -1 {flags} 50 {faults} 0 0 1 2 3 4 20 0 {threads} 0 9 9\n"
+        )
+        files[f"/proc/{pid}/status"] = f"Name:\tx\nSigBlk:\t0000000000000000\nSigIgn:\t{ignored}\n"
+    return Files(files)
+
+
+def test_a_server_alone_has_begun_nothing() -> None:
+    found = begotten(host((7, EXECUTED, 0, 1)), [7], {7})
+    assert found == {"forked": 0, "executed": 0, "threads": 0, "ended": 0}
+
+
+def test_copies_programs_threads_and_children_that_are_gone_are_told_apart() -> None:
+    several = host((7, EXECUTED, 0, 4), (8, COPY, 0, 1), (9, COPY, 12, 2), (10, EXECUTED, 0, 1))
+    assert begotten(several, [7, 8, 9, 10], {7}) == {"forked": 2, "executed": 1, "threads": 4, "ended": 1}
+
+
+@pytest.mark.parametrize("ignored", ["0000000000010000", "ffffffff", "", "x"])
+def test_of_a_server_whose_children_vanish_nothing_is_known(ignored: str) -> None:
+    assert begotten(host((7, EXECUTED, 0, 1), ignored=ignored), [7], {7}) == {}
+
+
+def test_of_a_process_that_cannot_be_looked_at_nothing_is_known() -> None:
+    assert begotten(host((7, EXECUTED, 0, 1)), [7, 8], {7}) == {}
+    assert begotten(Files({"/proc/7/stat": "7 (x) S 1", "/proc/7/status": "SigIgn:\t0\n"}), [7], {7}) == {}
+    assert begotten(Files(), [], set()) == {}
+
+
+FORKS = """
+import os, subprocess, sys, threading, time
+if sys.argv[1] == "copy" and os.fork() == 0:
+    time.sleep(60)
+if sys.argv[1] == "saved":
+    (child := os.fork()) or os._exit(0)
+    os.waitpid(child, 0)
+if sys.argv[1] == "program":
+    subprocess.Popen(["sleep", "60"])
+if sys.argv[1] == "thread":
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+print("begun", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def begun(request: pytest.FixtureRequest) -> Iterator[int]:
+    words = [sys.executable, "-IS", "-c", FORKS, request.param]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        yield process.pid
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("begun", "counts"),
+    [("copy", (1, 0, 0, 0)), ("saved", (0, 0, 0, 1)), ("program", (0, 1, 0, 0)), ("thread", (0, 0, 1, 0))],
+    indirect=["begun"],
+)
+def test_the_kernel_says_so_of_real_ones(begun: int, counts: tuple[int, ...]) -> None:
+    end = time.monotonic() + 10
+    while True:  # a program that was begun is a copy until it has executed
+        found = begotten(LocalHost(), tree([begun]), {begun})
+        if tuple(found.values()) == counts or time.monotonic() > end:
+            break
+        time.sleep(0.01)
+    assert tuple(found.values()) == counts
+    assert Path(f"/proc/{begun}").exists()

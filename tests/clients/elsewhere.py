@@ -1,0 +1,153 @@
+"""A host for clients: a network namespace of this machine with an sshd of its own, over a veth pair."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from hugewise.model.client import ClientHost
+from tests.requirements import need, need_program, need_root
+
+__all__ = ["Elsewhere", "elsewhere"]
+
+_PORT = 2222
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """The namespace `name`; `near` is this host's end of the pair, whose other end is at `address`."""
+
+    name: str
+    near: str
+    address: str
+    here: str
+    folder: Path
+    sshd: subprocess.Popen[bytes]
+
+    def host(self, *cpus: int) -> ClientHost:
+        words = ("-F", str(self.folder / "ssh_config"), "elsewhere")
+        return ClientHost(name="elsewhere", ssh=words, address=self.address, cpus=cpus, folder=str(self.folder))
+
+    def link(self, state: str) -> None:
+        """Set the link `up` or `down`."""
+        _ip("link", "set", self.near, state)
+
+    def processes(self) -> list[int]:
+        """Those in the namespace, but for sshd's own, which may wait for a link that is cut."""
+        said = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=True).stdout
+        return [pid for pid in map(int, said.split()) if _name(pid) not in ("sshd", "")]
+
+    def quiet(self, seconds: float) -> bool:
+        """Whether nothing runs there within so many seconds, and no folder of hugewise is left."""
+        end = time.monotonic() + seconds
+        while self.processes() or any(True for _ in self.folder.glob("hugewise-*")):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
+
+
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@contextmanager
+def elsewhere(folder: Path) -> Iterator[Elsewhere]:
+    """One that is reached by keys of its own. Root only."""
+    need_root()
+    need_program("ssh", "openssh-client")
+    need(Path("/usr/sbin/sshd").exists(), "/usr/sbin/sshd (apt install openssh-server)")
+    need_program("ip", "iproute2")
+    number = os.getpid() % 60_000
+    name, near = f"hw{number}", f"hwn{number}"
+    net = f"10.{200 + number % 50}.{number // 50 % 250}"
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)
+    for key in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True)
+    (folder / "authorized").write_text((folder / "user.pub").read_text())
+    there, here = f"{net}.2", f"{net}.1"
+    go_tpc = Path(sys.executable).parent
+    (folder / "sshd_config").write_text(
+        f"""ListenAddress {there}
+Port {_PORT}
+HostKey {folder}/host
+PidFile none
+AuthorizedKeysFile {folder}/authorized
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+PermitRootLogin prohibit-password
+SetEnv PATH={go_tpc}:/usr/local/bin:/usr/bin:/bin
+"""
+    )
+    (folder / "known").write_text(f"[{there}]:{_PORT} {(folder / 'host.pub').read_text()}")
+    (folder / "ssh_config").write_text(
+        f"""Host elsewhere
+  HostName {there}
+  Port {_PORT}
+  User root
+  IdentityFile {folder}/user
+  IdentitiesOnly yes
+  UserKnownHostsFile {folder}/known
+"""
+    )
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    _ip("netns", "add", name)
+    try:
+        _ip("link", "add", near, "type", "veth", "peer", "name", "eth0", "netns", name)
+        _ip("addr", "add", f"{here}/24", "dev", near)
+        _ip("link", "set", near, "up")
+        for words in (
+            ["addr", "add", f"{there}/24", "dev", "eth0"],
+            ["link", "set", "eth0", "up"],
+            ["link", "set", "lo", "up"],
+        ):
+            _ip("-n", name, *words)
+        with (folder / "sshd.log").open("wb") as log:
+            sshd = subprocess.Popen(
+                ["ip", "netns", "exec", name, "/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "sshd_config")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        found = Elsewhere(name, near, there, here, folder, sshd)
+        try:
+            _wait(there)
+            yield found
+        finally:
+            for pid in found.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, 9)
+            sshd.terminate()
+            sshd.wait(10)
+    finally:
+        with suppress(subprocess.CalledProcessError):
+            _ip("link", "del", near)
+        _ip("netns", "del", name)
+
+
+def _wait(address: str) -> None:
+    end = time.monotonic() + 10
+    while True:
+        try:
+            socket.create_connection((address, _PORT), 1).close()
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+        else:
+            return

@@ -1,0 +1,98 @@
+"""Provisioning: what goes to a host, held against its hash there, and what stays."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from hugewise.errors import HostLostError, UserError
+from hugewise.fleet import provision
+from hugewise.fleet.inventory import HostEntry, Inventory, parse
+from hugewise.fleet.programs import Talked
+
+
+class Carried:
+    """Commands of a host that are done here; Python and pip are only written down."""
+
+    def __init__(self) -> None:
+        self.words: list[list[str]] = []
+        self.there: list[str] = []
+        self.fails: str | None = None
+        self.spoils = False
+
+    def __call__(
+        self, entry: HostEntry, words: Sequence[str], data: bytes = b"", *, timeout: float, most: int
+    ) -> Talked:
+        self.words.append(list(words))
+        if self.fails is not None and self.fails in words:
+            return Talked(1, b"", "No module named ensurepip")
+        if words[0] in ("mkdir", "dd", "sha256sum", "rm"):
+            data = data[:-1] if self.spoils else data
+            done = subprocess.run(words, input=data, capture_output=True, check=False)
+            return Talked(done.returncode, done.stdout, done.stderr.decode())
+        if words[-1].endswith(".whl"):
+            self.there = sorted(path.name for path in Path(words[-1]).parent.iterdir())
+        return Talked(0, b"", "")
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> list[provision.HostWheel]:
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    (folder / "hugewise-0.1.0-py3-none-any.whl").write_bytes(b"hugewise")
+    (folder / "numpy-2.1.0-cp311-cp311-manylinux_2_17_x86_64.whl").write_bytes(bytes(range(256)) * 1000)
+    (folder / "README").write_text("no wheel")
+    return provision.wheels_in(folder)
+
+
+def hosts(tmp_path: Path) -> Inventory:
+    text = f'[fleet]\ninstallation = "{tmp_path}/there"\n[[host]]\nname = "a"\nssh = "a"\n'
+    return parse(text, "hosts.toml")
+
+
+def test_wheels_go_there_whole_are_installed_without_an_index_and_removed(
+    tmp_path: Path, wheels: list[provision.HostWheel]
+) -> None:
+    carried, said = Carried(), list[str]()
+    assert provision.provision(hosts(tmp_path), wheels, said.append, carry=carried) == {}
+    assert said == [f"a: installed in {tmp_path}/there"]
+    assert carried.there == [each.path.name for each in wheels]
+    assert not (tmp_path / "there/wheels").exists()
+    pip = [words for words in carried.words if words[0].endswith("/pip")]
+    assert len(pip) == 2 and all("--no-index" in words for words in pip)
+    assert carried.words[-1] == [f"{tmp_path}/there/bin/hugewise", "--version"]
+
+
+def test_what_came_otherwise_is_not_installed(tmp_path: Path, wheels: list[provision.HostWheel]) -> None:
+    carried = Carried()
+    carried.spoils = True
+    failed = provision.provision(hosts(tmp_path), wheels, lambda _: None, carry=carried)
+    assert "has not come there as it is here" in failed["a"]
+    assert not any(words[0].endswith("/pip") for words in carried.words)
+    assert not (tmp_path / "there/wheels").exists()
+
+
+def test_what_a_host_lacks_is_said_with_its_cure(tmp_path: Path, wheels: list[provision.HostWheel]) -> None:
+    carried = Carried()
+    carried.fails = "-c"
+    failed = provision.provision(hosts(tmp_path), wheels, lambda _: None, carry=carried)
+    assert "No module named ensurepip" in failed["a"] and "apt install python3-venv" in failed["a"]
+    assert len(carried.words) == 1
+
+
+def test_a_host_that_is_not_reached_is_told(tmp_path: Path, wheels: list[provision.HostWheel]) -> None:
+    def gone(*_: object, **__: object) -> Talked:
+        raise HostLostError("a: ssh a: No route to host")
+
+    said: list[str] = []
+    assert provision.provision(hosts(tmp_path), wheels, said.append, carry=gone) == {"a": "a: ssh a: No route to host"}
+
+
+def test_a_folder_without_the_wheel_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has 0 wheels of hugewise"):
+        provision.wheels_in(tmp_path)
+    with pytest.raises(UserError, match="No such file"):
+        provision.wheels_in(tmp_path / "none")

@@ -1,0 +1,109 @@
+"""What a host says, an inventory, and the log of a fleet, broken: a value, or the one error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+
+from hugewise.errors import RunError, StudyError
+from hugewise.fleet import inventory, orders
+from hugewise.fleet.folder import FleetFolder
+from hugewise.fleet.orders import (
+    Assignment,
+    AssignmentSeen,
+    BeginOrder,
+    Bytes,
+    FileEntry,
+    FleetQuestion,
+    HelloOrder,
+    ManifestFound,
+    ReadOrder,
+    Refusal,
+)
+from hugewise.fleet.state import FleetState
+from hugewise.reading import UnreadableError
+from tests.fleet.hosts import Fleet
+from tests.fuzz.inputs import broken, fuzzed, in_time
+
+ONE = Assignment("20261123T031355Z-f690", 3)
+QUESTION = FleetQuestion(text="format = 1", scale="published", directory="/srv")
+ORDERS = [
+    orders.encode(each)
+    for each in (
+        HelloOrder(question=QUESTION),
+        BeginOrder(assignment=ONE, question=QUESTION),
+        ReadOrder(assignment=ONE, offset=1 << 22, size=4096),
+    )
+]
+ANSWERS = [
+    orders.encode(each)
+    for each in (
+        AssignmentSeen(assignment=ONE, state="running", run="20261122T125547Z-548a", closed=3, blocks=8, left_s=1.5),
+        ManifestFound(assignment=ONE, run="r", files=(FileEntry("attempts/b00001-1-base-1/stdout", 3, "0" * 64),)),
+        Bytes(data=b"abc"),
+        Refusal(why="no room", hint="make some"),
+    )
+]
+HOSTS = b"""
+[fleet]
+engine = "ssh"
+patience = "5m"
+hosts_per_stratum = 3
+
+[[host]]
+name = "rack1-a"
+ssh = "admin@rack1-a.example"
+labels = { rack = "r1" }
+housekeeping_cpu = 0
+"""
+
+
+def test_a_broken_message_is_read_or_refused() -> None:
+    @fuzzed(300)
+    @given(broken(ORDERS), broken(ANSWERS))
+    def every(order: bytes, answer: bytes) -> None:
+        for decode, said in ((orders.decode_order, order), (orders.decode_answer, answer)):
+            try:
+                with in_time():
+                    found = decode(said)
+            except UnreadableError as error:
+                assert error.reason
+            else:
+                assert decode(orders.encode(found)) == found  # type: ignore[arg-type]
+
+    every()
+
+
+def test_a_broken_inventory_is_read_or_refused(tmp_path: Path) -> None:
+    @fuzzed(150)
+    @given(broken([HOSTS]))
+    def every(content: bytes) -> None:
+        path = tmp_path / "hosts.toml"
+        path.write_bytes(content)
+        try:
+            with in_time():
+                inventory.load(path)
+        except StudyError as error:
+            assert str(path) in error.message and error.hint and len(error.message) < 2000
+
+    every()
+
+
+def test_a_broken_log_is_read_or_refused(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "b"])
+    fleet.coordinator().conduct()
+    log = fleet.folder.path / "log.jsonl"
+    whole = log.read_bytes()
+
+    @fuzzed(150)
+    @given(broken([whole]))
+    def every(content: bytes) -> None:
+        log.write_bytes(content)
+        try:
+            with in_time():
+                FleetState.of(FleetFolder(fleet.folder.path).records())
+        except RunError as error:
+            assert error.hint and len(error.message) < 3000
+
+    every()
