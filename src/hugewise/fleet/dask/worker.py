@@ -120,8 +120,8 @@ def _bound(cpu: int | None) -> None:
 
 
 def own_place(told: WorkerSettings) -> Path:
-    """Where the worker has its own folder: in the spool; where orders are obeyed as root, that is root's alone, and it is
-    where this account would have one.
+    """Where the worker has its own folder: in the spool; where orders are obeyed as root that is root's alone, and it
+    is where this account would have one.
     """
     return Path(told.spool) if told.spool and (not told.root or os.geteuid() == 0) else usual_spool()
 
