@@ -11,6 +11,7 @@ HugewiseError                 exit 1: hugewise or the host failed
 │   └── AttemptLostError      it ended without a word: whether the clock of the attempt ran is not known
 ├── MachineError              a guest did not boot, hung, panicked or is gone: says its last console lines
 ├── HostLostError             a host of a fleet gave no answer
+├── FencedError               a host of a fleet refuses a number that is over there
 └── StorageError              results cannot be written (disk full, read-only)
 
 A `UserError` is printed as its message and its hint, never as a traceback.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 __all__ = [
     "AttemptLostError",
+    "FencedError",
     "HostLostError",
     "HugewiseError",
     "LockedError",
@@ -119,3 +121,7 @@ class StorageError(HugewiseError):
 
 class HostLostError(HugewiseError):
     """A host of a fleet gave no answer: whether it did what was ordered is not known."""
+
+
+class FencedError(HugewiseError):
+    """A host of a fleet refuses an assignment: a higher number was begun there, or this one is over."""

@@ -299,7 +299,7 @@ def test_a_cut_link_fails_that_attempt_alone(there: Elsewhere, tmp_path: Path, m
             there.link("up")
 
     with beside(cutting):
-        hugewise.run(parse(text(REDIS % "1500ms", seconds=22), "cut.toml"), results=tmp_path, client=there.host(1))
+        hugewise.run(parse(text(REDIS % "1500ms", seconds=15), "cut.toml"), results=tmp_path, client=there.host(1))
     run = read(tmp_path)
     states = [one.state for one in run.attempts]
     assert states[:2] == ["accepted", "accepted"]
@@ -324,7 +324,7 @@ def test_a_client_that_is_killed_fails_its_attempt_and_the_next_one_counts(
             killed.set()
 
     with beside(killing):
-        hugewise.run(parse(text(REDIS % "700ms", seconds=6), "killed.toml"), results=tmp_path, client=there.host(1))
+        hugewise.run(parse(text(REDIS % "700ms", seconds=5), "killed.toml"), results=tmp_path, client=there.host(1))
     run = read(tmp_path)
     assert [one.state for one in run.attempts].count("failed") == 1
     (failed,) = (one for one in run.attempts if one.state == "failed")

@@ -13,6 +13,7 @@ from hugewise.analysis.analysis import analyze
 from hugewise.errors import HostLostError, LockedError, StorageError
 from hugewise.fleet import orders, status
 from hugewise.fleet.folder import FleetFolder
+from hugewise.fleet.inventory import parse
 from hugewise.fleet.orders import BeginOrder, EndOrder, ForgetOrder, HostOrder, ReadOrder
 from hugewise.fleet.records import Assigned, FleetClosed, HostGone, HostReturned, RunShipped
 from hugewise.fleet.state import FleetState
@@ -250,13 +251,12 @@ def test_bytes_that_were_changed_on_the_way_are_not_taken(tmp_path: Path) -> Non
 
 
 def test_a_run_of_another_study_is_never_taken(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, ["a"])
+    fleet = Fleet(tmp_path, ["a"], table='patience = "1s"\nwait = "1s"')
     fleet.host("a").recorded = RECORDED.parent / "deployed"
     state = fleet.coordinator().conduct()
     assert state.counted() == []
-    assert "not a run of the study that was asked" in (
-        state.works[1].given_up.reason if state.works[1].given_up else ""
-    )
+    assert any("not a run of the study that was asked" in line for line in fleet.said)
+    assert fleet.left() == ["1"]
 
 
 def test_a_spool_that_was_emptied_is_not_waited_for(tmp_path: Path) -> None:
@@ -363,6 +363,108 @@ def test_another_manifest_finds_nothing_of_the_one_before(tmp_path: Path) -> Non
     assert brought(fleet, state) == ["b"]
     run = next((fleet.folder.path / "hosts/a").iterdir(), None)
     assert run is None or {path.name for path in run.iterdir()} <= {"a"}
+
+
+def refusing(fleet: Fleet, name: str, kind: type, times: int, refusal: orders.Refusal) -> None:
+    """Have a host refuse orders of that kind so many times, after it has obeyed none of them."""
+    host, left = fleet.host(name), times
+    answer = host.answer
+
+    def answered(order: HostOrder) -> orders.HostAnswer:
+        nonlocal left
+        if isinstance(order, kind) and left:
+            left -= 1
+            return refusal
+        return answer(order)
+
+    host.answer = answered  # type: ignore[method-assign]
+
+
+FULL = orders.Refusal(why="/var/lib/hugewise/fleet/f/worker: No space left on device")
+
+
+@pytest.mark.parametrize("kind", [BeginOrder, orders.LookOrder, orders.ManifestOrder, ReadOrder, ForgetOrder])
+def test_a_host_that_refuses_for_a_while_loses_nothing(tmp_path: Path, kind: type) -> None:
+    fleet = Fleet(tmp_path, ["a", "b"], table='patience = "30s"')
+    refusing(fleet, "a", kind, 6, FULL)
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["a", "b"]
+    while fleet.left():  # what is only to be removed there keeps no fleet waiting
+        assert kind is ForgetOrder
+        state = fleet.coordinator().conduct()
+    assert (fleet.host("a").starts, brought(fleet, state)) == (1, ["a", "b"])
+    assert any("No space left on device" in line for line in fleet.said)
+
+
+def test_a_host_that_refuses_for_long_is_replaced_and_still_asked(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "spare"], ["a"], 'patience = "1s"\nwait = "1s"')
+    answer = fleet.host("a").answer
+    refusing(fleet, "a", orders.LookOrder, 10**6, FULL)
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["spare"]
+    assert fleet.left() == ["1"]  # it is not thrown away
+    fleet.host("a").answer = answer  # type: ignore[method-assign]
+    again = fleet.coordinator().conduct()
+    late = again.works[1].shipped
+    assert late is not None and late.late and fleet.left() == []
+    assert brought(fleet, again) == ["spare"]
+
+
+def test_a_place_that_nobody_takes_has_its_run_by_resume(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a"], table='patience = "1s"\nwait = "1s"')
+    answer = fleet.host("a").answer
+    refusing(fleet, "a", orders.ManifestOrder, 10**6, FULL)
+    assert brought(fleet, fleet.coordinator().conduct()) == []
+    fleet.host("a").answer = answer  # type: ignore[method-assign]
+    assert brought(fleet, fleet.coordinator().conduct()) == ["a"]
+
+
+def test_a_fence_is_for_ever(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "spare"], ["a"])
+    refusing(fleet, "a", BeginOrder, 1, orders.Refusal(why="the number 7 was begun here", fenced=True))
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["spare"]
+    assert state.works[1].forgotten and fleet.left() == []
+
+
+def test_commands_may_run_in_another_folder_after_a_resume(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a"])
+
+    def kill(step: str) -> None:
+        if step == "call look":
+            raise Killed(step)
+
+    with pytest.raises(Killed):
+        fleet.coordinator(kill).conduct()
+    text = '[fleet]\ncheck = 0\nlook = 0.05\n[[host]]\nname = "a"\nssh = "a"\ndirectory = "/tmp"\n'
+    fleet.inventory = parse(text, "hosts.toml")
+    state = fleet.coordinator().conduct()
+    assert (brought(fleet, state), fleet.host("a").starts) == (["a"], 1)
+
+
+def test_an_order_to_begin_that_comes_late_begins_nothing(tmp_path: Path) -> None:
+    """It was swallowed, and is carried out after the coordinator has given it up."""
+    fleet = Fleet(tmp_path, ["a", "spare"], ["a"], 'patience = "1s"\nwait = "1s"')
+    host = fleet.host("a")
+    host.lost = True
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["spare"]
+    host.lost = False
+    again = fleet.coordinator().conduct()
+    assert again.works[1].forgotten
+    begun = host.answer(BeginOrder(assignment=orders.Assignment(again.opened.fleet, 1), question=again.opened.question))
+    assert isinstance(begun, orders.Refusal) and begun.fenced
+    assert host.starts == 0
+
+
+def test_what_a_host_says_begins_no_line(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "b"], table="replace = false")
+    fleet.host("a").fails = "x\nb: the check passed\n\x1b]0;title\x07"
+    state = fleet.coordinator().conduct()
+    said = [*fleet.said, *status.lines(fleet.folder.path)]
+    assert not any("\n" in line or "\x1b" in line for line in said)
+    assert any("x b: the check passed" in line for line in said)
+    assert brought(fleet, state) == ["a", "b"]
 
 
 def test_a_fleet_is_what_its_log_says_wherever_it_lies(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class Answering:
 
 
 def told(**answers: Greeting | Exception) -> list[HostProblem]:
-    found = gathering.greeted(Answering(**dict.fromkeys("abc", GREETING) | answers), ["a", "b", "c"], QUESTION)
+    found = gathering.greeted(Answering(**dict.fromkeys("abc", GREETING) | answers), dict.fromkeys("abc", QUESTION))
     return gathering.problems(found, HOSTS, HERE, question=True)
 
 
@@ -104,7 +104,7 @@ def test_all_of_it_is_told_at_once_and_nothing_is_begun() -> None:
 
 
 def test_a_host_that_is_not_connected_is_a_problem() -> None:
-    found = gathering.greeted(Answering(a=GREETING), ["a", "b"], None)
+    found = gathering.greeted(Answering(a=GREETING), dict.fromkeys("ab"))
     assert isinstance(found["a"], GatheredHost)
     assert isinstance(found["b"], HostProblem) and "no worker is registered" in found["b"].why
 

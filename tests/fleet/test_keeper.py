@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -32,7 +33,7 @@ from hugewise.fleet.orders import (
     Refusal,
 )
 from hugewise.fleet.place import HostPlace
-from hugewise.fleet.worker import process
+from hugewise.fleet.worker import Guard, WorkerHeld, process
 from tests.fleet.fake import THIS
 from tests.fleet.hosts import RECORDED
 
@@ -248,6 +249,102 @@ def test_a_full_disk_does_not_hide_that_it_failed(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("hugewise.fleet.kept.write_whole", write)
     assert spooled.keep(KeptState(state="failed", reason="no room"))
     assert (spooled.kept().reason, (tmp_path / "reserve").exists()) == ("no room", False)
+
+
+def test_a_folder_that_is_not_there_fails_and_does_not_go_on_for_ever(tmp_path: Path) -> None:
+    here = Here(tmp_path, {"end": "done"})
+    question = FleetQuestion(text=QUESTION.text, directory="/nonexistent")
+    here.ask(BeginOrder(assignment=ONE, question=question, restarts=1))
+    seen = here.over()
+    assert (seen.state, seen.restarts) == ("failed", 1)
+    assert "/nonexistent" in (seen.reason or "")
+    assert here.calls() == []
+
+
+def test_keepers_that_die_without_a_word_come_to_an_end(tmp_path: Path) -> None:
+    here = Here(tmp_path, {"end": "wait", "blocks": 1})
+    here.begin(restarts=2)
+    killed: set[int] = set()
+    for _ in range(3):
+        until(lambda: here.kept().state == "running" and bool(kept_by(here.spooled.path)[-1:]))
+        known = here.kept().keeper
+        assert known is not None and known.pid not in killed
+        killed.add(known.pid)
+        os.kill(known.pid, signal.SIGKILL)
+        until(lambda: not here.spooled.living())
+        here.seen()
+        until(lambda: getattr(here.kept().keeper, "pid", 0) not in killed)
+    seen = here.over()
+    assert (seen.state, seen.restarts) == ("failed", 2)
+    assert "its keeper died without a word" in (seen.reason or "")
+    assert isinstance(here.ask(ManifestOrder(assignment=ONE)), ManifestFound)
+
+
+def test_the_last_state_is_there_when_what_is_shipped_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose manifest takes long, or has no room yet, has not ended for who looks."""
+    here = Here(tmp_path, {"end": "done"})
+    here.begin()
+    here.over()
+    (here.spooled.path / "manifest.json").unlink()  # as when the keeper died before it was made
+    assert not here.spooled.concluded()
+    assert here.seen().keeper
+    until(here.spooled.concluded)
+    seen = here.over()
+    assert seen.state == "ended"
+    monkeypatch.setattr(Spooled, "make_manifest", lambda *_: full())
+    spooled, order = here.spooled, here.spooled.ordered()
+    assert order is not None
+    spooled.keep(KeptState(state="running"))
+    with pytest.raises(OSError, match="No space"):
+        keeper.conclude(spooled, order, KeptState(state="ended"))
+    assert spooled.kept().state == "running"
+
+
+def full() -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_the_worker_goes_on_where_keeper_and_guard_were_killed_at_once(tmp_path: Path, worker: int) -> None:
+    here = Here(tmp_path, {"end": "wait", "blocks": 1}, {"end": "done"})
+    here.worker = worker
+    here.begin()
+    until(lambda: stopped(worker))
+    for pid in kept_by(here.spooled.path):
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not here.spooled.living())
+    assert stopped(worker)  # nobody is there to continue it
+    here.worker = None  # what carries the look is not what is stopped
+    assert here.seen().keeper
+    assert here.over().state == "ended"
+    assert not stopped(worker)
+
+
+def kept_by(folder: Path) -> list[int]:
+    """The keeper of an assignment and its guard, the guard first."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if f"\0keep\0{folder}\0" in path.read_text():
+                found.append(int(path.parent.name))
+    return sorted(found, reverse=True)
+
+
+def test_without_a_guard_no_worker_is_stopped(worker: int) -> None:
+    guard = Guard()
+    held = WorkerHeld(stop=True, guard=guard)
+    os.kill(guard._pid, signal.SIGKILL)
+    until(lambda: Path(f"/proc/{guard._pid}/stat").read_text().split()[2] == "Z")
+    held.attempt(process(worker), 0.0)
+    assert not stopped(worker) and not held.ever_stopped
+    guard.close()
+
+
+def test_to_end_what_was_never_begun_fences_it(tmp_path: Path) -> None:
+    here = Here(tmp_path, {"end": "done"})
+    assert here.ask(EndOrder(assignment=ONE)) == Done()
+    refused = here.begin()
+    assert isinstance(refused, Refusal) and refused.fenced
+    assert here.calls() == []
 
 
 # -- fences

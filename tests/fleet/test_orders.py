@@ -89,6 +89,17 @@ def test_a_message_has_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
         orders.decode_order(orders.encode(LookOrder(assignment=ONE)))
 
 
+def test_a_host_says_only_so_much_of_itself() -> None:
+    from tests.fleet.test_gathering import GREETING
+
+    assert orders.decode_answer(orders.encode(GREETING)) == GREETING
+    import msgspec
+
+    long = msgspec.structs.replace(GREETING, thp={"x": "y" * orders.MOST_GREETING})
+    with pytest.raises(UnreadableError, match="of itself"):
+        orders.decode_answer(orders.encode(long))
+
+
 def test_a_spool_that_others_can_enter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir(mode=0o755)
     (tmp_path / "spool").chmod(0o755)

@@ -70,7 +70,7 @@ def test_a_broken_message_is_read_or_refused() -> None:
             except UnreadableError as error:
                 assert error.reason
             else:
-                assert decode(orders.encode(found)) == found  # type: ignore[arg-type]
+                assert decode(orders.encode(found)) == found
 
     every()
 

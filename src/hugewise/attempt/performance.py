@@ -328,10 +328,9 @@ class Performance(Play):
             self.marks += self._apart.marks(self._moments.carried, counted(self._parts))
         faults, resident = self.use("sut").faults, self.footprint
         warmed = self.served and not self._unheld and not self.fixed
-        if warmed and faults is not None and resident:
-            share = faults / (resident / self.site.base_size)
-            if share >= _WARM and faults > _FEW:
-                self.marks.append(f"{faults:,} page faults in the measured part: {share:.1%} of the resident pages")
+        share = faults / (resident / self.site.base_size) if warmed and faults is not None and resident else 0.0
+        if share >= _WARM and faults is not None and faults > _FEW:
+            self.marks.append(f"{faults:,} page faults in the measured part: {share:.1%} of the resident pages")
 
     def dismiss(self) -> None:
         """Stop the servers, see that they are gone, and remove the folders."""

@@ -13,6 +13,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from hugewise import reading
 from hugewise.errors import StudyError, UserError
 from hugewise.files import storing, write_whole
@@ -23,7 +25,7 @@ from hugewise.fleet.engines import engine_of
 from hugewise.fleet.folder import RESUME, FleetFolder
 from hugewise.fleet.gathering import GatheredHost, HostProblem
 from hugewise.fleet.installation import installed
-from hugewise.fleet.inventory import Inventory
+from hugewise.fleet.inventory import HostEntry, Inventory
 from hugewise.fleet.orders import FleetQuestion
 from hugewise.fleet.planning import needed
 from hugewise.fleet.question import asked
@@ -32,6 +34,7 @@ from hugewise.fleet.state import FleetState
 from hugewise.quantity import format_duration
 from hugewise.study import shipped
 from hugewise.study.study import Study
+from hugewise.visible import printable
 
 __all__ = ["Asked", "begin", "examine", "go_on", "planned", "question_of"]
 
@@ -67,12 +70,17 @@ def examine(
 ) -> tuple[dict[str, GatheredHost | HostProblem], list[HostProblem]]:
     """What every host says, and all that keeps hosts from taking part."""
     question = None if wanted is None else wanted.question
-    found = gathering.greeted(engine, [host.name for host in hosts.host], question)
+    found = gathering.greeted(engine, {host.name: _on(host, question) for host in hosts.host})
     told = gathering.problems(found, hosts, installed(), question=question is not None)
     there = [each for each in found.values() if isinstance(each, GatheredHost)]
     for line in gathering.remarks(there, time.time()):
         say(line)
     return found, told
+
+
+def _on(host: HostEntry, question: FleetQuestion | None) -> FleetQuestion | None:
+    """The question as that host is asked it."""
+    return None if question is None else msgspec.structs.replace(question, directory=host.directory)
 
 
 def begin(
@@ -193,4 +201,4 @@ def planned(there: Sequence[GatheredHost], stood: Stood, study: Study, hosts: In
         cells = max((len(each.greeting.examined.cells or ()) for each in there), default=0) or len(study.workload)
         yield from needed(study, len(names), cells * (len(study.policies) - 1))
     left_out = sorted({line for each in there for line in each.greeting.examined.left_out})
-    yield from (f"left out on all hosts: {line}" for line in left_out)
+    yield from (printable(f"left out on all hosts: {line}") for line in left_out)

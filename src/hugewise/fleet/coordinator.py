@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise.errors import HostLostError, HugewiseError, StorageError
+from hugewise.errors import FencedError, HostLostError, HugewiseError, StorageError
 from hugewise.files import storing, write_whole
 from hugewise.fleet import decision
 from hugewise.fleet.calls import Calls
@@ -51,6 +51,7 @@ from hugewise.fleet.records import (
 from hugewise.fleet.shipping import Brought, RunSource, bring
 from hugewise.fleet.state import FleetState, FleetWork
 from hugewise.model.clock import CLOCK, Clock
+from hugewise.visible import printable
 
 __all__ = ["Coordinator", "FleetSnapshot", "rules_of"]
 
@@ -152,16 +153,20 @@ class Coordinator:
                 )
                 what = "a check" if one.purpose == "check" else "the study"
                 instead = f", in the place of {one.place}" if one.place not in (None, one.host) else ""
-                self.say(f"{one.host}: {what} is begun (number {number}{instead})")
+                self._say(f"{one.host}: {what} is begun (number {number}{instead})")
             case Quarantine():
                 self._append(HostQuarantined(t=self._t(), host=one.host, reason=one.reason))
-                self.say(f"{one.host} is quarantined: {one.reason}")
+                self._say(f"{one.host} is quarantined: {one.reason}")
             case GiveUp():
                 self._append(RunGivenUp(t=self._t(), number=one.number, reason=one.reason))
-                self.say(f"number {one.number} is given up: {one.reason}")
+                self._say(f"number {one.number} is given up: {one.reason}")
             case Close():
                 self._append(FleetClosed(t=self._t(), reason=one.reason))
-                self.say(one.reason)
+                self._say(one.reason)
+
+    def _say(self, line: str) -> None:
+        """A line of the coordinator's: what hosts say in it begins no other."""
+        self.say(printable(line))
 
     def _t(self) -> float:
         return self.clock.wall()
@@ -237,6 +242,7 @@ class Coordinator:
     def _done(self, act: Act, came: Came | BaseException) -> None:
         now = self.clock.up()
         if isinstance(came, HostLostError):
+            self.view.due.pop(act.host, None)
             self._lost(act.host, came, now)
             return
         if isinstance(came, StorageError) or (isinstance(came, BaseException) and not isinstance(came, Exception)):
@@ -244,42 +250,45 @@ class Coordinator:
         if isinstance(came, Exception) and not isinstance(came, HugewiseError):  # what nobody foresaw is of one host
             came = HugewiseError(f"{act.step}: {type(came).__name__}: {came}"[:_LONGEST])
         self.view.due.pop(act.host, None)
-        if act.step != "judge" and act.host in self.view.out:
-            self._returned(act.host)
         if isinstance(came, HugewiseError):
             self._refused(act, came, now)
             return
         self._failures.pop((act.step, act.number), None)
+        if act.step != "judge" and act.host in self.view.out:
+            self._returned(act.host)
         self._came(act, came, now)
 
     def _lost(self, host: str, error: HugewiseError, now: float) -> None:
-        self.view.due[host] = now + min(_AGAIN_S, self.rules.look)
+        self.view.due.setdefault(host, now + min(_AGAIN_S, self.rules.look))
         if host not in self.view.out:
             self.view.out[host] = now
             self._reasons[host] = error.message
             if self.state.hosts[host].out is None:
                 self._append(HostGone(t=self._t(), host=host, reason=error.message))
-            self.say(f"{host} is out of reach: {error.message}")
+            self._say(f"{host} is out of reach: {error.message}")
 
     def _returned(self, host: str) -> None:
         self.view.out.pop(host, None)
         self._reasons.pop(host, None)
-        self.say(f"{host} is back")
+        self._say(f"{host} is back")
 
     def _refused(self, act: Act, error: HugewiseError, now: float) -> None:
-        """A host that says no may say yes later; not for ever."""
-        self.view.due[act.host] = now + min(_AGAIN_S, self.rules.look)
-        self._failures[act.step, act.number] += 1
-        self.say(f"{act.host}: {error.message}")
-        if self._failures[act.step, act.number] < _TRIES:
+        """A host that says no may say yes later: it is asked again, ever more seldom, and counts as out of reach when
+        it has said so three times. Nothing of it is thrown away. Only a fence is for ever.
+        """
+        key = (act.step, act.number)
+        self._failures[key] += 1
+        self.view.due[act.host] = now + min(2.0 ** (self._failures[key] - 1), _AGAIN_S * _TRIES, self.rules.look)
+        if self._failures[key] == 1:
+            self._say(f"{act.host}: {error.message}")
+        if isinstance(error, FencedError):
+            self._append(RunGivenUp(t=self._t(), number=act.number, reason=error.message, over=True))
+        elif self._failures[key] < _TRIES:
             return
-        work = self.state.works[act.number]
-        if act.step == "judge":
-            self._append(Checked(t=self._t(), number=act.number, reason=error.message))
-        elif work.given_up is None:
-            self._append(RunGivenUp(t=self._t(), number=act.number, reason=f"{act.step}: {error.message}"))
-        if act.step not in ("ship", "judge"):  # nothing was begun there, or what is there stays
-            self._append(RunForgotten(t=self._t(), number=act.number))
+        elif act.step == "judge":
+            self._append(Checked(t=self._t(), number=act.number, reason=error.message[:_LONGEST]))
+        else:
+            self._lost(act.host, HugewiseError(f"{act.step}: {error.message}"), now)
 
     def _came(self, act: Act, came: Came, now: float) -> None:
         work = self.state.works[act.number]
@@ -300,7 +309,7 @@ class Coordinator:
             case "judge":
                 assert came is None or isinstance(came, str)
                 self._append(Checked(t=self._t(), number=act.number, reason=came))
-                self.say(f"{act.host}: the check {'passed' if came is None else f'failed: {came}'}")
+                self._say(f"{act.host}: the check {'passed' if came is None else f'failed: {came}'}")
             case "forget":
                 self._append(RunForgotten(t=self._t(), number=act.number))
 
@@ -311,10 +320,8 @@ class Coordinator:
         self.view.begun.add(act.number)
         self.view.seen[act.number] = came
         if came.state == "unknown":
-            if work.given_up is None:
-                why = "its host knows nothing of it: its spool was emptied"
-                self._append(RunGivenUp(t=self._t(), number=act.number, reason=why))
-            self._append(RunForgotten(t=self._t(), number=act.number))
+            why = "its host knows nothing of it: its spool was emptied"
+            self._append(RunGivenUp(t=self._t(), number=act.number, reason=why, over=True))
         elif came.state in FINAL:
             self._append(
                 RunSettled(
@@ -327,7 +334,7 @@ class Coordinator:
                     cost=came.cost,
                 )
             )
-            self.say(f"{act.host}: number {act.number} has {came.state}{f': {came.reason}' if came.reason else ''}")
+            self._say(f"{act.host}: number {act.number} has {came.state}{f': {came.reason}' if came.reason else ''}")
         else:
             self.view.due[act.host] = now + self.rules.look
 
@@ -346,7 +353,7 @@ class Coordinator:
             )
         )
         late_words = ", which is late: another host took its place" if late or work.replaced is not None else ""
-        self.say(f"{act.host}: its run is at {folder} ({came.files} files, {came.size >> 10:,} KiB){late_words}")
+        self._say(f"{act.host}: its run is at {folder} ({came.files} files, {came.size >> 10:,} KiB){late_words}")
 
     def _show(self, now: float) -> None:
         if now - self._shown < _SNAPSHOT_S:

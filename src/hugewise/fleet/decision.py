@@ -215,6 +215,8 @@ class _Moment:
 
     def _step(self, work: FleetWork) -> Step:
         settled = work.settled
+        if work.given_up is not None and work.given_up.over:
+            return "forget"
         if settled is None:
             wanted = work.replaced is None and not self.rules.ending
             if wanted and work.number not in self.view.begun:

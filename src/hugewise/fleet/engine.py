@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Protocol, Self
 
-from hugewise.errors import HugewiseError
+from hugewise.errors import FencedError, HugewiseError
 from hugewise.fleet.orders import HostAnswer, HostOrder, Refusal
 
 __all__ = ["Engine", "asked"]
@@ -42,8 +42,9 @@ class Engine(Protocol):
 
 
 def asked(engine: Engine, host: str, order: HostOrder, timeout: float = 60.0) -> HostAnswer:
-    """The answer, where it is not a refusal: that is a HugewiseError."""
+    """The answer, where it is not a refusal: that is a HugewiseError, and a FencedError where it is one for ever."""
     answer = engine.call(host, order, timeout)
     if isinstance(answer, Refusal):
-        raise HugewiseError(f"{host}: {answer.why}", hint=answer.hint)
+        kind = FencedError if answer.fenced else HugewiseError
+        raise kind(f"{host}: {answer.why}", hint=answer.hint)
     return answer

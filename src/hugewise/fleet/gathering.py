@@ -18,12 +18,14 @@ from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.orders import FleetQuestion, Greeting, HelloOrder, Installed
 from hugewise.fleet.records import HostGreeted, Stood
 from hugewise.fleet.strata import Stratum
+from hugewise.visible import printable
 
 __all__ = ["GatheredHost", "HostProblem", "greeted", "must_fit", "placed", "problems", "remarks"]
 
 HELLO_S = 120.0
 _CLOCK_S = 60.0
 _MOST_TOLD = 20
+_MOST_LEFT_OUT, _LONGEST, _LONGEST_LINE = 100, 300, 2000
 
 
 class GatheredHost(msgspec.Struct, frozen=True):
@@ -45,7 +47,7 @@ class GatheredHost(msgspec.Struct, frozen=True):
             root=found.root,
             installed=found.installed,
             labels=labels,
-            left_out=found.examined.left_out,
+            left_out=tuple(printable(line)[:_LONGEST] for line in found.examined.left_out[:_MOST_LEFT_OUT]),
         )
 
 
@@ -56,18 +58,24 @@ class HostProblem(msgspec.Struct, frozen=True):
     why: str
     cure: str | None = None
 
+    @property
+    def line(self) -> str:
+        """It in one line, whatever the host said."""
+        cure = f" (cure: {self.cure})" if self.cure else ""
+        return printable(f"{self.host}: {self.why}{cure}")[:_LONGEST_LINE]
+
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    return printable(value)[:_LONGEST] if isinstance(value, str) else None
 
 
-def greeted(
-    engine: Engine, hosts: Sequence[str], question: FleetQuestion | None
-) -> dict[str, GatheredHost | HostProblem]:
-    """What each host answers to Hello, or why there is no answer. Raises nothing that one host can cause."""
+def greeted(engine: Engine, hosts: Mapping[str, FleetQuestion | None]) -> dict[str, GatheredHost | HostProblem]:
+    """What each host answers to Hello, asked its question, or why there is no answer. Raises nothing that one host can
+    cause.
+    """
 
     def hello(host: str) -> Greeting:
-        found = asked(engine, host, HelloOrder(question=question), HELLO_S)
+        found = asked(engine, host, HelloOrder(question=hosts[host]), HELLO_S)
         if not isinstance(found, Greeting):
             raise HugewiseError(f"{host} answered something else than who it is")
         return found
@@ -165,7 +173,7 @@ def must_fit(told: Sequence[HostProblem], hosts: int) -> None:
     """Raise UserError with all of them, where there are any."""
     if not told:
         return
-    lines = [f"{each.host}: {each.why}{f' (cure: {each.cure})' if each.cure else ''}" for each in told[:_MOST_TOLD]]
+    lines = [each.line for each in told[:_MOST_TOLD]]
     more = [f"and {len(told) - _MOST_TOLD} more"] if len(told) > _MOST_TOLD else []
     named = len({each.host for each in told})
     message = "\n  ".join([f"{named} of {hosts} hosts cannot take part; nothing was begun", *lines, *more])

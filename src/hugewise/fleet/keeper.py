@@ -29,8 +29,8 @@ from hugewise.fleet import question
 from hugewise.fleet.breath import Breath
 from hugewise.fleet.installation import THIS
 from hugewise.fleet.kept import FINAL, KeptState, Spooled, last_words
-from hugewise.fleet.orders import ENDED, BeginOrder, Cost
-from hugewise.fleet.worker import Guard, WorkerHeld, process
+from hugewise.fleet.orders import ENDED, BeginOrder, Cost, KeeperState
+from hugewise.fleet.worker import Guard, WorkerHeld, let_go_on, process
 from hugewise.session.keeping import Told
 from hugewise.store.log import RunLog
 from hugewise.store.records import Closed
@@ -117,25 +117,38 @@ class Keeper:
         order = self.spooled.ordered()
         if order is None:
             raise HugewiseError(f"{self.spooled.path}: nothing was begun there")
+        if self.spooled.concluded():
+            return
         before = self.spooled.kept()
         self.kept = msgspec.structs.replace(before, keeper=process(os.getpid()))
-        if self.kept.state in FINAL and self.spooled.manifest() is not None:
-            return
         guard = Guard() if order.stop else None
         self._worker = WorkerHeld(stop=order.stop, guard=guard)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._asked)
         self._say()  # before it is looked whether to end it: who orders that looks who keeps it, after saying so
         try:
+            if before.keeper is not None and before.state not in FINAL:
+                self._take_over(order)
             while not self._over(order):
                 try:
                     self._once(order)
                 except HugewiseError as error:  # what the run left cannot be read
-                    self._say(state="failed", reason=error.message[:4000])
+                    self._finally("failed", error.message)
+                except OSError as error:  # it could not be started
+                    self._again(order, f"it cannot be started: {error.strerror or error} ({error.filename or '-'})")
+            self._say(keeper=None)  # it does not die: it has nothing more to do
         finally:
             self._worker.go_on()
             if guard is not None:
                 guard.close()
+
+    def _take_over(self, order: BeginOrder) -> None:
+        """After a keeper that died without a word: its run is ended by then, and its worker may still be stopped."""
+        let_go_on(Breath(self.spooled.path.parent / "order", self.clock).worker())
+        if self.kept.restarts >= order.restarts:
+            self._finally("failed", f"its keeper died without a word, the last time after {order.restarts} restarts")
+        else:
+            self._say(restarts=self.kept.restarts + 1)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
         """The host goes down, or the assignment is to end: so does the run."""
@@ -146,8 +159,14 @@ class Keeper:
                 self._child.terminate()
 
     def _say(self, **changed: object) -> None:
+        """Have it on disk; a last state only when all that is shipped is known, by `conclude`."""
         self.kept = msgspec.structs.replace(self.kept, **changed)
-        self.spooled.keep(self.kept)
+        if self.kept.state not in FINAL:
+            self.spooled.keep(self.kept)
+
+    def _finally(self, state: KeeperState, reason: str | None) -> None:
+        """It has come to its end: what is left is to conclude it."""
+        self.kept = msgspec.structs.replace(self.kept, state=state, reason=None if reason is None else reason[:4000])
 
     # -- what comes next
 
@@ -162,7 +181,8 @@ class Keeper:
             except OSError:
                 pass  # no room for the manifest yet
             except HugewiseError as error:
-                if self.spooled.keep(msgspec.structs.replace(self.kept, state="failed", reason=error.message[:4000])):
+                self._finally("failed", error.message)
+                if self.spooled.keep(msgspec.structs.replace(self.kept, unreadable=True)):
                     return True
             if self.told_to_go and not self.spooled.to_end():
                 return True
@@ -172,9 +192,9 @@ class Keeper:
         """Run or resume it once, and see how that ended."""
         run = self.spooled.run()
         if run is not None and _closed(run):
-            return self._say(state="ended", reason=None, folder=str(run.relative_to(self.spooled.results)))
+            return self._finally("ended", None)
         if self.spooled.to_end():
-            return self._say(state="interrupted", reason=ENDED)
+            return self._finally("interrupted", ENDED)
         verb = ["run", str(self.spooled.path / "study.toml"), "--results", str(self.spooled.results)]
         verb += question.options(order.question)
         if order.client is not None:
@@ -191,16 +211,15 @@ class Keeper:
         if self.told_to_go or self.spooled.to_end():
             return self._say(state="waiting", reason="its host has ended it; it goes on when it is looked at")
         if status == _INTERRUPTED:
-            return self._say(state="interrupted", reason="interrupted on its host")
-        return self._again(order, status)
-
-    def _again(self, order: BeginOrder, status: int) -> None:
-        """Wait for the next try, where one is left."""
+            return self._finally("interrupted", "interrupted on its host")
         said = last_words(self.spooled.path / "said.txt")
         how = f"exit status {status}" if status >= 0 else f"killed by signal {-status}"
-        reason = f"{how}: {said}" if said else how
+        return self._again(order, f"{how}: {said}" if said else how)
+
+    def _again(self, order: BeginOrder, reason: str) -> None:
+        """Wait for the next try, where one is left."""
         if self.kept.restarts >= order.restarts:
-            return self._say(state="failed", reason=reason[:4000])
+            return self._finally("failed", reason)
         pause = self.pauses[min(self.kept.restarts, len(self.pauses) - 1)]
         self._say(state="waiting", reason=reason[:4000], restarts=self.kept.restarts + 1)
         return self._pause(pause)

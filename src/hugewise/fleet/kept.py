@@ -75,7 +75,11 @@ class WorkerAt(msgspec.Struct, frozen=True):
 
 
 class KeptState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a keeper last said of its assignment; see `AssignmentSeen`. `folder` of the run is below `results`."""
+    """What a keeper last said of its assignment; see `AssignmentSeen`. `folder` of the run is below `results`.
+
+    keeper       its process; None when it has ended by itself
+    unreadable   no manifest can be made of the run
+    """
 
     state: KeeperState = "starting"
     folder: str | None = None
@@ -86,6 +90,7 @@ class KeptState(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     cost: Cost = Cost()
     keeper: WorkerAt | None = None
+    unreadable: bool = False
 
 
 class _Costs(msgspec.Struct, frozen=True):
@@ -135,6 +140,11 @@ class Spooled:
     def end(self) -> None:
         """Have it ended, also by a keeper that is started later. Raises OSError."""
         write_whole(self.path / "end", b"", 0o600)
+
+    def concluded(self) -> bool:
+        """Whether a keeper has nothing more to do: its last state is there, and what is shipped of it is known."""
+        kept = self.kept()
+        return kept.state in FINAL and (kept.unreadable or self.manifest() is not None or self.run() is None)
 
     # -- its keeper
 

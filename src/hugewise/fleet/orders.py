@@ -22,6 +22,7 @@ __all__ = [
     "CHUNK",
     "ENDED",
     "MOST_FILES",
+    "MOST_GREETING",
     "MOST_MESSAGE",
     "Assignment",
     "AssignmentSeen",
@@ -56,6 +57,8 @@ MOST_MESSAGE = 64 << 20
 """Bytes of one message."""
 CHUNK = 4 << 20
 """Bytes of a run that one answer carries at most."""
+MOST_GREETING = 1 << 20
+"""Bytes that a host may say of itself."""
 MOST_FILES = 200_000
 """Files of one run."""
 _MOST_STUDY = 1 << 20
@@ -318,7 +321,10 @@ def decode_order(data: bytes) -> HostOrder:
 
 def decode_answer(data: bytes) -> HostAnswer:
     """What a host answered. Raises UnreadableError."""
-    return reading.decoded(_ANSWER, _modest(data))
+    found = reading.decoded(_ANSWER, _modest(data))
+    if isinstance(found, Greeting) and len(data) > MOST_GREETING:
+        raise UnreadableError(f"a host says more than {MOST_GREETING:,} bytes of itself")
+    return found
 
 
 def _modest(data: bytes) -> bytes:

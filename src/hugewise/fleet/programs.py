@@ -82,7 +82,7 @@ def _heard(running: subprocess.Popen[bytes], name: str, timeout: float, most: in
             waiting.register(descriptor, selectors.EVENT_READ)
         while waiting.get_map():
             ready = waiting.select(max(0.0, end - time.monotonic()))
-            if not ready:
+            if not ready or time.monotonic() > end:
                 raise HostLostError(f"no answer within {timeout:g} s ({name})")
             for key, _ in ready:
                 more = os.read(key.fd, _CHUNK)

@@ -146,10 +146,13 @@ class RunForgotten(_Record, frozen=True, kw_only=True, tag="run_forgotten"):
 
 
 class RunGivenUp(_Record, frozen=True, kw_only=True, tag="run_given_up"):
-    """Nothing was brought back of it, and nothing is waited for any more."""
+    """Nothing was brought back of it, and nothing is waited for any more. `over`: its host has nothing of it either;
+    else it is brought when the host answers again.
+    """
 
     number: int
     reason: str
+    over: bool = False
 
 
 class FleetClosed(_Record, frozen=True, kw_only=True, tag="fleet_closed"):

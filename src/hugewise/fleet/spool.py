@@ -32,6 +32,7 @@ from hugewise.fleet.orders import (
     Bytes,
     Done,
     EndOrder,
+    Examined,
     ForgetOrder,
     Greeting,
     HelloOrder,
@@ -78,11 +79,11 @@ def obey(order: HostOrder, place: HostPlace) -> HostAnswer:
     if isinstance(order, HelloOrder):
         return _hello(order, place)
     fleet = place.spool / order.assignment.fleet
-    if isinstance(order, BeginOrder):
+    if isinstance(order, BeginOrder | EndOrder | ForgetOrder):
         made_folder(fleet)
     elif not fleet.is_dir():
         return _unknown(order)
-    alone = isinstance(order, BeginOrder | ForgetOrder)
+    alone = isinstance(order, BeginOrder | EndOrder | ForgetOrder)
     with obeying(fleet / "order", alone=alone):
         _note_worker(fleet, place)
         spooled = Spooled(fleet / str(order.assignment.number))
@@ -101,6 +102,8 @@ def _of_one(
     if isinstance(order, ForgetOrder):
         return _forget(order, spooled, fleet)
     if begun is None:
+        if isinstance(order, EndOrder):  # an order to begin that comes later begins nothing
+            _be_over(fleet, order.assignment.number)
         return _unknown(order)
     match order:
         case LookOrder():
@@ -150,7 +153,8 @@ def _note_worker(fleet: Path, place: HostPlace) -> None:
     with contextlib.suppress(reading.UnreadableError):
         if reading.stored(fleet / "worker", WorkerAt) == found:
             return
-    write_whole(fleet / "worker", msgspec.json.encode(found), 0o600)
+    with contextlib.suppress(OSError):  # on a full disk the order is obeyed all the same
+        write_whole(fleet / "worker", msgspec.json.encode(found), 0o600)
 
 
 # -- orders
@@ -165,12 +169,18 @@ def _hello(order: HelloOrder, place: HostPlace) -> Greeting:
         account=_account(),
         root=host.privileged(),
         fingerprint=fingerprint.fingerprint(host),
-        examined=examination.examined(order.question, place.spool),
+        examined=_examined(order, place),
         memory_age=memory_age(text_of(host, "/proc/buddyinfo") or ""),
         thp={path: value for path, value in knobs.items() if path.startswith(THP)},
         spool_free=held.f_bavail * held.f_frsize,
         clock=time.time(),
     )
+
+
+def _examined(order: HelloOrder, place: HostPlace) -> Examined:
+    if order.question is not None and not Path(order.question.directory).is_dir():
+        return Examined(error=f"there is no folder {order.question.directory} for the commands of the study")
+    return examination.examined(order.question, place.spool)
 
 
 def _account() -> str:
@@ -187,7 +197,7 @@ def _begin(order: BeginOrder, spooled: Spooled, fleet: Path, place: HostPlace) -
         told = f"the number {fence.number} of {order.assignment.fleet} was begun here, and {number} is over"
         return Refusal(why=told, fenced=True)
     if (before := spooled.ordered()) is not None:
-        if before.question != order.question:
+        if _asked(before) != _asked(order):
             return Refusal(why=f"the number {number} of {order.assignment.fleet} was begun with another question")
     else:
         if number > fence.number:
@@ -204,6 +214,11 @@ def _begin(order: BeginOrder, spooled: Spooled, fleet: Path, place: HostPlace) -
     return Done()
 
 
+def _asked(order: BeginOrder) -> object:
+    """What was asked; where its commands run may be said anew when the fleet is resumed: it stays as it was."""
+    return msgspec.structs.replace(order.question, directory="/")
+
+
 def _fence(fleet: Path) -> Fence:
     try:
         return reading.stored(fleet / "fence", Fence)
@@ -215,7 +230,7 @@ def _fence(fleet: Path) -> Fence:
 
 def _have_keeper(spooled: Spooled, place: HostPlace) -> bool:
     """A keeper where one is needed; whether one lives now."""
-    if spooled.kept().state in FINAL:
+    if spooled.concluded():
         return spooled.living()
     with spooled.held() as lock:
         if lock is not None:
@@ -267,14 +282,18 @@ def _opened(held: Folder, relative: str) -> Iterator[tuple[Folder, str]]:
 
 def _forget(order: ForgetOrder, spooled: Spooled, fleet: Path) -> HostAnswer:
     """Remove it, unless it is still being kept; its number never begins again."""
-    number, fence = order.assignment.number, _fence(fleet)
     if spooled.path.exists() and spooled.living():
         return Refusal(why="its keeper lives: it has not ended")
-    if number >= fence.number:
-        write_whole(fleet / "fence", msgspec.json.encode(Fence(number, over=True)), 0o600)
+    _be_over(fleet, order.assignment.number)
     if spooled.path.exists():
         discard(spooled.path)
     return Done()
+
+
+def _be_over(fleet: Path, number: int) -> None:
+    """Have a number, and all below it, never begin again. Raises OSError, HugewiseError."""
+    if number >= _fence(fleet).number:
+        write_whole(fleet / "fence", msgspec.json.encode(Fence(number, over=True)), 0o600)
 
 
 def cost_of(assignment: Assignment, spool: Path, seconds: float) -> None:

@@ -60,11 +60,8 @@ class FleetWork:
 
     @property
     def open(self) -> bool:
-        """Whether its host may still have something of it that is to be brought or removed. What has settled and cannot
-        be brought stays there.
-        """
-        stays = self.given_up is not None and self.settled is not None and self.shipped is None
-        return not self.forgotten and not stays
+        """Whether its host may still have something of it that is to be brought or removed."""
+        return not self.forgotten
 
     @property
     def counted(self) -> bool:

@@ -12,6 +12,7 @@ from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.orders import AssignmentSeen
 from hugewise.fleet.state import FleetState, HostStanding
 from hugewise.quantity import format_duration
+from hugewise.visible import printable
 
 __all__ = ["lines"]
 
@@ -27,7 +28,7 @@ def lines(path: Path) -> Iterator[str]:
         snapshot = FleetSnapshot(t=0.0, seen={}, out={})
     yield f"fleet {state.opened.fleet} of {state.opened.study}: {_how(state, snapshot)}"
     for host in state.hosts.values():
-        yield f"  {host.name}: {_of_host(state, host, snapshot)}"
+        yield printable(f"  {host.name}: {_of_host(state, host, snapshot)}")
     if state.closed is None:
         yield f"to go on, where no coordinator works on it: hugewise fleet resume {path}"
 

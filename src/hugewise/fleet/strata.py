@@ -14,12 +14,14 @@ from typing import Any
 import msgspec
 
 from hugewise.model.pages import THP
+from hugewise.visible import printable
 
 __all__ = ["Stratum", "differences", "memory_age", "named", "stratum"]
 
 _UNKNOWN = "not known"
 _LARGE_ORDER = 9  # 2 MiB in base pages of 4 KiB: below it free memory is of no use to a huge page
 _FRESH, _USED = 0.1, 0.5
+_MOST_SETTINGS = 64
 # Not of the policy: how busily khugepaged works does not tell hosts apart that a study sets alike.
 _SETTINGS = re.compile(rf"{re.escape(THP)}/(?:enabled|defrag|shmem_enabled|khugepaged/defrag|hugepages-\d+kB/enabled)")
 
@@ -53,7 +55,7 @@ class Stratum(msgspec.Struct, frozen=True, order=True):
 def stratum(fingerprint: Mapping[str, Any], settings: Mapping[str, str], memory: str | None) -> Stratum:
     """Of a host: its fingerprint (`machine.fingerprint`), its page settings by their paths, and `memory_age`."""
     cpu, kernel = _table(fingerprint, "cpu"), _table(fingerprint, "kernel")
-    numbers = [f"{word} {cpu[key]}" for key, word in _CPU.items() if cpu.get(key) not in (None, "")]
+    numbers = [f"{word} {_text(str(cpu[key]))[:40]}" for key, word in _CPU.items() if cpu.get(key) not in (None, "")]
     model = _text(cpu.get("model") or cpu.get("vendor"))
     return Stratum(
         cpu=f"{model} ({', '.join(numbers)})" if numbers else model,
@@ -75,7 +77,7 @@ def _table(facts: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _text(value: object) -> str:
-    return " ".join(value.split())[:200] if isinstance(value, str) and value.strip() else _UNKNOWN
+    return printable(" ".join(value.split()))[:200] if isinstance(value, str) and value.strip() else _UNKNOWN
 
 
 def _pages(fingerprint: Mapping[str, Any], settings: Mapping[str, str]) -> str:
@@ -83,7 +85,8 @@ def _pages(fingerprint: Mapping[str, Any], settings: Mapping[str, str]) -> str:
     found = {path.removeprefix(f"{THP}/"): value for path, value in settings.items() if _SETTINGS.fullmatch(path)}
     sizes = _table(fingerprint, "pages")
     base = f"base {sizes['base']}" if isinstance(sizes.get("base"), int) else "base not known"
-    return "; ".join([base, *(f"{name}={found[name]}" for name in sorted(found))] if found else [base, "THP not known"])
+    told = [f"{name}={_text(found[name])[:40]}" for name in sorted(found)[:_MOST_SETTINGS]]
+    return "; ".join([base, *told] if told else [base, "THP not known"])
 
 
 def _hypervisor(facts: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from hugewise.fleet.kept import WorkerAt
 from hugewise.machine.noise import TICK
 
-__all__ = ["Guard", "WorkerHeld", "ask_to_end", "process", "spent"]
+__all__ = ["Guard", "WorkerHeld", "ask_to_end", "let_go_on", "process", "spent"]
 
 _START = 19  # of what stands after the name in /proc/PID/stat: field 22
 _TIMES = slice(11, 13)  # utime and stime, of all threads, also of those that have ended
@@ -70,6 +70,12 @@ def _signal(worker: WorkerAt, number: int) -> bool:
     return False
 
 
+def let_go_on(worker: WorkerAt | None) -> None:
+    """Continue a worker that a keeper before may have left stopped, where keeper and guard were killed at once."""
+    if worker is not None:
+        _signal(worker, signal.SIGCONT)
+
+
 def ask_to_end(keeper: WorkerAt | None) -> bool:
     """Tell a keeper to have its run ended; whether it was there."""
     return keeper is not None and _signal(keeper, signal.SIGTERM)
@@ -89,10 +95,13 @@ class Guard:
         os.close(theirs)
         self._pipe = ours
 
-    def stopped(self, worker: WorkerAt) -> None:
-        """It is about to be stopped."""
-        with suppress(OSError):
+    def stopped(self, worker: WorkerAt) -> bool:
+        """It is about to be stopped; whether the guard is there to continue it."""
+        try:
             os.write(self._pipe, f"{worker.pid} {worker.start}\n".encode())
+            return os.waitpid(self._pid, os.WNOHANG) == (0, 0)
+        except OSError:
+            return False
 
     def close(self) -> None:
         """Have it end, as the keeper does."""
@@ -144,8 +153,7 @@ class WorkerHeld:
         if worker is None:
             return
         if self.stop and not self._stopped and self._guard is not None:
-            self._guard.stopped(worker)
-            self._stopped = _signal(worker, signal.SIGSTOP)
+            self._stopped = self._guard.stopped(worker) and _signal(worker, signal.SIGSTOP)
             self.ever_stopped = self.ever_stopped or self._stopped
         self._before = spent(worker)
 
