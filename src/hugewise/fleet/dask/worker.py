@@ -114,7 +114,9 @@ def _bound(cpu: int | None) -> None:
     """Have all threads that there are, and so those that they start, on that CPU. One that is not there, or not ours,
     changes nothing: then it is as quiet as it is.
     """
-    for thread in Path("/proc/self/task").iterdir() if cpu is not None else ():
+    if cpu is None:
+        return
+    for thread in Path("/proc/self/task").iterdir():
         with suppress(OSError):
             os.sched_setaffinity(int(thread.name), {cpu})
 
