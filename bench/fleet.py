@@ -25,7 +25,7 @@ import numpy as np
 from hugewise.analysis.host_summary import summarised
 from hugewise.fleet import summaries
 from hugewise.fleet.folder import FleetFolder
-from hugewise.fleet.orders import Installed, FleetQuestion
+from hugewise.fleet.orders import FleetQuestion, Installed
 from hugewise.fleet.records import Assigned, FleetOpened, HostGreeted, RunShipped
 from hugewise.fleet.strata import Stratum
 from hugewise.model.coin import commitment

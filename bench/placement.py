@@ -23,7 +23,6 @@ from typing import Any
 
 from tests.fleet.hosts import RECORDED, Fleet, PlayedHost, PlayedHosts
 
-from hugewise.fleet import coordinator as production
 from hugewise.fleet import decision, kept
 from hugewise.fleet.coordinator import Coordinator
 from hugewise.fleet.decision import FleetRules
@@ -147,10 +146,10 @@ class _timing:  # noqa: N801  (a context)
             self._took.append(time.perf_counter() - began)
             return found
 
-        production.decision.decide = decide
+        vars(decision)["decide"] = decide  # which the coordinator looks up there
 
     def __exit__(self, *_: object) -> None:
-        production.decision.decide = self._decide
+        vars(decision)["decide"] = self._decide
 
 
 def _child(hosts: int, seeds: Sequence[int]) -> None:

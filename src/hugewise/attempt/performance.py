@@ -128,8 +128,7 @@ class Performance(Play):
             cwd=self.cwd,
         )
         given = self.cell.given(self.arm)
-        if self.far is not None:
-            assert isinstance(self.workload, Parted)
+        if self.far is not None and isinstance(self.workload, Parted):
             self._apart = Apart.begin(self.far, client)
             places = self._apart.places(places, self.workload.far_ports(given, places))
         if self.kept is None and (made := self.workload.data(given)) is not None:

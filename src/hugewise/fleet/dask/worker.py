@@ -114,14 +114,16 @@ def _bound(cpu: int | None) -> None:
     """Have all threads that there are, and so those that they start, on that CPU. One that is not there, or not ours,
     changes nothing: then it is as quiet as it is.
     """
-    for thread in Path("/proc/self/task").iterdir() if cpu is not None else ():
+    if cpu is None:
+        return
+    for thread in Path("/proc/self/task").iterdir():
         with suppress(OSError):
             os.sched_setaffinity(int(thread.name), {cpu})
 
 
 def own_place(told: WorkerSettings) -> Path:
-    """Where the worker has its own folder: in the spool; where orders are obeyed as root, that is root's alone, and it is
-    where this account would have one.
+    """Where the worker has its own folder: in the spool; where orders are obeyed as root that is root's alone, and it
+    is where this account would have one.
     """
     return Path(told.spool) if told.spool and (not told.root or os.geteuid() == 0) else usual_spool()
 
