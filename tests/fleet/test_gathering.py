@@ -52,8 +52,16 @@ class Answering:
 
 
 def told(**answers: Greeting | Exception) -> list[HostProblem]:
-    found = gathering.greeted(Answering(**dict.fromkeys("abc", GREETING) | answers), dict.fromkeys("abc", QUESTION))
+    own = {
+        name: changed_of(found, fingerprint={"name": name, "machine": f"m-{name}"})
+        for name, found in (dict.fromkeys("abc", GREETING) | answers).items()
+    }
+    found = gathering.greeted(Answering(**own), dict.fromkeys("abc", QUESTION))
     return gathering.problems(found, HOSTS, HERE, question=True)
+
+
+def changed_of(found: Greeting | Exception, **fields: object) -> Greeting | Exception:
+    return msgspec.structs.replace(found, **fields) if isinstance(found, Greeting) else found
 
 
 def changed(**fields: object) -> Greeting:
@@ -92,6 +100,16 @@ def test_what_keeps_a_host_from_taking_part(answer: Greeting | Exception, why: s
     assert found.host == "b"
     assert why in found.why
     assert cure in (found.cure or "")
+
+
+def test_one_machine_is_one_host() -> None:
+    text = "".join(f'[[host]]\nname = "{name}"\nssh = "{name}"\n' for name in "ab")
+    trial = parse(f"[fleet]\nsame_machine = true\n{text}", "hosts.toml")
+    both = {name: gathered(name) for name in "ab"}
+    assert gathering.problems(both, trial, HERE, question=False) == []
+    (found,) = gathering.problems(both, parse(text, "hosts.toml"), HERE, question=False)
+    assert (found.host, found.why) == ("b", "it is the same machine as a: one machine is one host of the sample")
+    assert "same_machine = true" in (found.cure or "")
 
 
 def test_all_of_it_is_told_at_once_and_nothing_is_begun() -> None:

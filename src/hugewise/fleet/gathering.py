@@ -102,6 +102,8 @@ def problems(
     there = [each for each in found.values() if isinstance(each, GatheredHost)]
     told += [problem for each in there for problem in _of_one(each, inventory, here, question=question)]
     told += _odd_probes(there)
+    if not inventory.fleet.same_machine:
+        told += _twins(there)
     if question:
         told += _odd_cells(there)
     return told
@@ -137,6 +139,20 @@ def _odd_probes(there: Sequence[GatheredHost]) -> list[HostProblem]:
                 hashes = f"{str(probe)[:12]}, {str(usual)[:12]}"
                 why = f"its probe is another one than on the other hosts of {machine} ({hashes})"
                 told.append(HostProblem(each.host, why, "install one wheel on all: hugewise fleet provision"))
+    return told
+
+
+def _twins(there: Sequence[GatheredHost]) -> list[HostProblem]:
+    """One machine is one host, whatever it is called."""
+    told: list[HostProblem] = []
+    known: dict[str, str] = {}
+    for each in there:
+        machine = _text(each.greeting.fingerprint.get("machine"))
+        if machine is not None and known.setdefault(machine, each.host) != each.host:
+            why = f"it is the same machine as {known[machine]}: one machine is one host of the sample"
+            told.append(
+                HostProblem(each.host, why, "take it out of the inventory, or write [fleet] same_machine = true")
+            )
     return told
 
 

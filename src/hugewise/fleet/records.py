@@ -128,7 +128,8 @@ class Checked(_Record, frozen=True, kw_only=True, tag="checked"):
 class RunShipped(_Record, frozen=True, kw_only=True, tag="run_shipped"):
     """Its folder lies whole in the fleet's folder, at `folder` (relative). `digest`: SHA-256 over its manifest.
 
-    `late`: another host took its place before; kept as evidence, and no part of any estimate.
+    `late`: another host took its place before; kept as evidence, and no part of any estimate. `foreign`: why it is not
+    a run of that host as it was greeted; nor is that. `seed_hash` is that of the run: each run has coins of its own.
     """
 
     number: int
@@ -137,6 +138,8 @@ class RunShipped(_Record, frozen=True, kw_only=True, tag="run_shipped"):
     files: int
     size: int
     late: bool = False
+    foreign: str | None = None
+    seed_hash: str = ""
 
 
 class RunForgotten(_Record, frozen=True, kw_only=True, tag="run_forgotten"):
