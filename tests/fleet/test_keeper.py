@@ -281,7 +281,6 @@ def test_keepers_that_die_without_a_word_come_to_an_end(tmp_path: Path) -> None:
     seen = here.over()
     assert (seen.state, seen.restarts) == ("failed", 2)
     assert "its keeper died without a word, after 2 restarts" in (seen.reason or "")
-    assert isinstance(here.ask(ManifestOrder(assignment=ONE)), ManifestFound)
 
 
 def test_the_last_state_is_there_when_what_is_shipped_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
