@@ -25,7 +25,7 @@ import numpy as np
 from hugewise.analysis.host_summary import summarised
 from hugewise.fleet import summaries
 from hugewise.fleet.folder import FleetFolder
-from hugewise.fleet.orders import Installed, Question
+from hugewise.fleet.orders import FleetQuestion, Installed
 from hugewise.fleet.records import Assigned, FleetOpened, HostGreeted, RunShipped
 from hugewise.fleet.strata import Stratum
 from hugewise.model.coin import commitment
@@ -96,7 +96,7 @@ def fleet(attempts: int, hosts: int = HOSTS) -> Path:
     made.make(study_toml="", hosts_toml="")
     names = [f"h{number:03d}" for number in range(hosts)]
     here = Installed(version="0", package="0" * 64, probe=None, probe_version=None, python="3", machine="x86_64")
-    question = Question(text="x")
+    question = FleetQuestion(text="x")
     made.append(
         FleetOpened(
             t=0.0, fleet=made.fleet, study=of.name, digest=of.digest, question=question, hosts=tuple(names),

@@ -2,8 +2,8 @@
 
 A real scheduler and a real worker with the preset of a fleet, on two addresses of the loopback, the worker bound to the
 last CPU. First its processor time over the window, by the kernel's account, against the target of 0.3% of a core. Then
-pairs of a chase on that same CPU, in an order by a coin: one with the worker as it is, one with the worker stopped (as a
-fleet has it while an attempt is measured, unless its inventory says otherwise).
+pairs of a chase on that same CPU, in an order by a coin: one with the worker as it is, one with the worker stopped (as
+a fleet has it while an attempt is measured, unless its inventory says otherwise).
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ __all__ = ["Parts", "part"]
 HERE = Path(__file__).parent
 PARTS = {
     ".": 40, "advise": 180, "analysis": 60, "attempt": 30, "audit": 10, "cli": 35, "clients": 60, "deployment": 3,
-    "external": 15, "fleet": 40, "fuzz": 90, "guests": 540, "host": 30, "inspection": 8, "machine": 10, "model": 5, "plan": 5,
-    "policies": 10, "published": 2, "report": 60, "servers": 330, "session": 155, "stats": 130, "store": 5,
+    "external": 15, "fleet": 370, "fuzz": 90, "guests": 540, "host": 30, "inspection": 8, "machine": 10, "model": 5,
+    "plan": 5, "policies": 10, "published": 2, "report": 60, "servers": 330, "session": 155, "stats": 130, "store": 5,
     "study": 15, "torture": 100, "verification": 60, "workloads": 40,
 }  # fmt: skip
 

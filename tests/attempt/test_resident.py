@@ -117,7 +117,7 @@ def proven(filled: list[probe.Coverage], coverage: list[probe.Coverage]) -> Deli
         twin=None,
         laid=None,
     )
-    group = SimpleNamespace(cell=cell, works=[work, work])
+    group = SimpleNamespace(cell=cell, works=[work, work], bench=SimpleNamespace(pools={}))
     return _proof(cast(Group, group), cast(Work, work), None)
 
 

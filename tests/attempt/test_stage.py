@@ -134,9 +134,9 @@ time.sleep(60)
 
 def asked_at(port: int, kind: str) -> Server:
     """A server that listens so, in a while, and of which a command says that it is up that says so of anybody."""
-    ready = Step(name="ready", argv=(PYTHON, "-c", "pass"))
+    ready = Step(name="ready", argv=("/bin/true",))
     argv = (PYTHON, "-c", LISTENS, kind, str(port))
-    return Server(name="server", argv=argv, ready=ready, port=port, ready_within=1.5)
+    return Server(name="server", argv=argv, ready=ready, port=port, ready_within=2.0 if kind == "none" else 20.0)
 
 
 def test_who_answers_at_the_servers_port_must_be_the_server(stage: Stage) -> None:

@@ -172,6 +172,19 @@ def beside(look: Callable[[], None]) -> Iterator[None]:
         raise failed[0]
 
 
+def ending(after: threading.Event) -> progress.Listener:
+    """Interrupts the run at the end of the second whole block that ended after that."""
+    ended: list[int] = []
+
+    def listener(event: progress.Event) -> None:
+        if isinstance(event, progress.BlockEnded) and event.state == "complete" and after.is_set():
+            ended.append(event.block)
+            if len(ended) == 2:
+                raise KeyboardInterrupt
+
+    return listener
+
+
 def _until(condition: Callable[[], bool], seconds: float) -> None:
     end = time.monotonic() + seconds
     while not condition():
@@ -288,7 +301,7 @@ def test_a_cut_link_fails_that_attempt_alone(there: Elsewhere, tmp_path: Path, m
     monkeypatch.setattr(ssh, "_PATIENCE_S", 1.0)
     monkeypatch.setattr(ssh, "SILENCE_S", 2)
     monkeypatch.setitem(ssh._OPTIONS, "ConnectTimeout", "1")
-    cut = threading.Event()
+    cut, up = threading.Event(), threading.Event()
 
     def cutting() -> None:
         if not cut.is_set() and len(list(tmp_path.glob("elsewhere/*/attempts/b*"))) >= 2 and _loads(there):
@@ -297,9 +310,11 @@ def test_a_cut_link_fails_that_attempt_alone(there: Elsewhere, tmp_path: Path, m
             cut.set()
             assert there.quiet(8), "clients that are cut off go on"
             there.link("up")
+            up.set()
 
+    study = parse(text(REDIS % "1500ms", seconds=120), "cut.toml")
     with beside(cutting):
-        hugewise.run(parse(text(REDIS % "1500ms", seconds=22), "cut.toml"), results=tmp_path, client=there.host(1))
+        hugewise.run(study, results=tmp_path, client=there.host(1), listener=ending(up))
     run = read(tmp_path)
     states = [one.state for one in run.attempts]
     assert states[:2] == ["accepted", "accepted"]
@@ -323,8 +338,9 @@ def test_a_client_that_is_killed_fails_its_attempt_and_the_next_one_counts(
             os.kill(whom(there)[0], signal.SIGKILL)
             killed.set()
 
+    study = parse(text(REDIS % "700ms", seconds=120), "killed.toml")
     with beside(killing):
-        hugewise.run(parse(text(REDIS % "700ms", seconds=6), "killed.toml"), results=tmp_path, client=there.host(1))
+        hugewise.run(study, results=tmp_path, client=there.host(1), listener=ending(killed))
     run = read(tmp_path)
     assert [one.state for one in run.attempts].count("failed") == 1
     (failed,) = (one for one in run.attempts if one.state == "failed")

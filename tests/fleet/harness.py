@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -126,10 +127,14 @@ class Machine:
         return sorted(found)
 
     def end(self) -> None:
-        """End all of its account, and let the namespaces go."""
-        for pid in self.pids():
-            with suppress(ProcessLookupError):
-                os.kill(pid, 9)
+        """End all that is in its network, whosever it is, and let the namespaces go."""
+        with suppress(OSError):  # of a holder that is gone
+            own = Path(f"/proc/{self.holder.pid}/ns/net").readlink()
+            if own != Path("/proc/self/ns/net").readlink():  # or it never came to be in one
+                for link in Path("/proc").glob("[0-9]*/ns/net"):
+                    with suppress(OSError):
+                        if link.readlink() == own:
+                            os.kill(int(link.parts[2]), signal.SIGKILL)
         self.holder.kill()
         self.holder.wait()
 

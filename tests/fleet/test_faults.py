@@ -127,7 +127,7 @@ class Taken:
     """A fleet whose coordinator is killed, with clocks that are an hour off, and a host whose disk is full."""
 
     def __init__(self, rack: Rack) -> None:
-        self.blocks = 10
+        self.blocks = 7
         rack.skew("alpha", 3600)
         rack.skew("beta", -3600)
         rack.small_spool("gamma", 6 << 20)
@@ -203,7 +203,7 @@ def test_a_disk_that_is_full_stops_a_run_until_there_is_room(taken: Taken) -> No
 
 def test_what_comes_back_late_is_kept_and_not_counted(rack: Rack) -> None:
     """A host that was replaced returns with its old run: that is brought as evidence, and the number is a fence."""
-    blocks = 6
+    blocks = 4
     rules = f'{QUICK}\nhosts_per_stratum = 2\npatience = "4s"\nstop_worker = false'
     fleet = Driven.run(rack, study(rack, blocks=blocks, name="late"), rack.inventory(rules))
     log = fleet.in_a_block("alpha")

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from hugewise.host import recovery
+from hugewise.model.pages import THP
 from tests.fleet.driven import Driven, records, study, until, whole
 from tests.fleet.harness import Rack
 from tests.state import changed, page_state
 
 pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchanged")]
 
-BLOCKS = 6
+BLOCKS = 30
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_worker_coordinator_keeper_and_run_are_killed_and_the_host_is_as_before(
     until(lambda: not rack.processes("hugewise fleet work"))
     until(lambda: len(fleet.log("alpha", number)) > len(log))  # it measures
     # The keeper and the run, in the middle of an attempt under turned settings.
-    until(lambda: "never" in (changed(before).get("/sys/kernel/mm/transparent_hugepage/enabled") or ("", ""))[1][-8:])
+    until(lambda: f"{THP}/enabled" in changed(before))
     run, keeper = rack.process(" --keeper="), rack.processes(" fleet keep ")
     for pid in (*keeper, run):
         os.kill(pid, signal.SIGKILL)
@@ -58,7 +59,7 @@ def test_worker_coordinator_keeper_and_run_are_killed_and_the_host_is_as_before(
 
 def test_a_run_whose_coordinator_is_gone_for_good_puts_its_host_back(rack: Rack) -> None:
     before = page_state()
-    fleet = Driven.run(rack, study(rack, blocks=3), rack.inventory('look = "1s"\ncheck = 0'))
+    fleet = Driven.run(rack, study(rack, blocks=8), rack.inventory('look = "1s"\ncheck = 0'))
     fleet.in_a_block("alpha")
     number = fleet.number("alpha")
     os.kill(rack.process("hugewise fleet work"), signal.SIGKILL)

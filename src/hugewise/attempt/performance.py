@@ -128,8 +128,7 @@ class Performance(Play):
             cwd=self.cwd,
         )
         given = self.cell.given(self.arm)
-        if self.far is not None:
-            assert isinstance(self.workload, Parted)
+        if self.far is not None and isinstance(self.workload, Parted):
             self._apart = Apart.begin(self.far, client)
             places = self._apart.places(places, self.workload.far_ports(given, places))
         if self.kept is None and (made := self.workload.data(given)) is not None:
@@ -328,10 +327,9 @@ class Performance(Play):
             self.marks += self._apart.marks(self._moments.carried, counted(self._parts))
         faults, resident = self.use("sut").faults, self.footprint
         warmed = self.served and not self._unheld and not self.fixed
-        if warmed and faults is not None and resident:
-            share = faults / (resident / self.site.base_size)
-            if share >= _WARM and faults > _FEW:
-                self.marks.append(f"{faults:,} page faults in the measured part: {share:.1%} of the resident pages")
+        share = faults / (resident / self.site.base_size) if warmed and faults is not None and resident else 0.0
+        if share >= _WARM and faults is not None and faults > _FEW:
+            self.marks.append(f"{faults:,} page faults in the measured part: {share:.1%} of the resident pages")
 
     def dismiss(self) -> None:
         """Stop the servers, see that they are gone, and remove the folders."""

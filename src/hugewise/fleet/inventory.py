@@ -363,7 +363,7 @@ def _check(found: Inventory, place: Place) -> None:
             hint = 'name a folder that the nodes share with this machine, such as spool = "/home/me/fleet"'
             raise here.at("spool").wrong("is missing", hint=hint)
     _check_clients(found, hosts)
-    for key in ("ssh", "slurm"):
+    for key in ("ssh", "slurm", "address"):
         named = [getattr(host, key) for host in found.host]
         for number, value in enumerate(named):
             if value is not None and value in named[:number]:
@@ -390,8 +390,9 @@ def _check_clients(found: Inventory, hosts: Place) -> None:
 
 
 def _is_ip(address: str | None) -> bool:
+    """Whether it is an IP address of one machine: what listens at 0.0.0.0 listens everywhere."""
     try:
-        ipaddress.ip_address(address or "")
+        found = ipaddress.ip_address(address or "")
     except ValueError:
         return False
-    return True
+    return not (found.is_unspecified or found.is_multicast or found.is_reserved)

@@ -15,7 +15,7 @@ import hashlib
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -50,10 +50,12 @@ def summaries(
 
     `told` hears how many of those that have to be made are there.
     """
-    places = [place_of(fleet, run) for run in runs]
+    jobs = jobs or os.cpu_count() or 1
+    with ThreadPoolExecutor(jobs) as pool:  # hashing lets go of the interpreter
+        places = list(pool.map(functools.partial(place_of, fleet), runs))
     found = [one if isinstance(one, HugewiseError) else _kept(one) for one in places]
     missing = [at for at, one in enumerate(found) if one is None]
-    made = _made(fleet, [runs[at] for at in missing], jobs or os.cpu_count() or 1, told)
+    made = _made(fleet, [runs[at] for at in missing], jobs, told)
     for at, one in zip(missing, made, strict=True):
         found[at] = one
     return [one for one in found if one is not None]

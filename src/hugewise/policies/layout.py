@@ -34,7 +34,7 @@ class LaidOut:
         self._words = "thp" if huge else "base"
         self.name = f"layout-{self._words}"
         what = f"transparent huge pages of {format_size(pmd)}" if huge else "base pages"
-        self.description = f"the heap of {what}, laid out by a preloaded library (commands only)"
+        self.description = f"the heap of {what}, laid out by a preloaded library (commands and services)"
 
     def missing(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> str | None:
         """As an ordinary user the machine's setting must allow huge pages to memory that is advised."""
@@ -75,7 +75,8 @@ class FromPool:
         self._words = f"hugetlb-{format_size(size)}"
         self.name = f"layout-{self._words}"
         self.description = (
-            f"the heap of reserved pages of {format_size(size)}, laid out by a preloaded library (commands only)"
+            f"the heap of reserved pages of {format_size(size)}, laid out by a preloaded library (commands and"
+            " services)"
         )
 
     def missing(self, host: Host, sizes: PageSizes, mechanism: Mechanism) -> str | None:

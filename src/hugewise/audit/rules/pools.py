@@ -42,7 +42,7 @@ def _(facts: HostFacts) -> Iterator[Hit]:
     "a pool holds pages of a run of hugewise, which gives them back when it ends",
     why="A run adds what its arms need to the pool of others, notes it in root's journal before it does, and takes it"
     " away at its end. They are no setting of this host's: nothing is said of them as idle, or as lost at boot.",
-    sources=(_HUGETLBPAGE, "hugewise: docs/concepts/trust.md"),
+    sources=(_HUGETLBPAGE,),
     cure="wait for the end of the run; where it was killed: sudo hugewise restore",
 )
 def _(facts: HostFacts) -> Iterator[Hit]:

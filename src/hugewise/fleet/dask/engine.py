@@ -6,7 +6,6 @@ import importlib
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
@@ -52,7 +51,7 @@ class DaskEngine:
         self._hosts = {host.name: _Supervised(host) for host in inventory.host}
         self._present: frozenset[str] = frozenset()
         self._over = threading.Event()
-        self._starting: ThreadPoolExecutor | None = None
+        self._starting = threading.BoundedSemaphore(_STARTING)
         self._watching: threading.Thread | None = None
         self._child: SchedulerChild | None = None
         self._client: Any = None
@@ -62,22 +61,23 @@ class DaskEngine:
         settings.guard(settings.FROM_SCHEDULER)
         assert self._inventory.fleet.address is not None
         self._authority = Authority(self._fleet)
-        self._connect()
-        self._starting = ThreadPoolExecutor(_STARTING, "starting-workers")
-        first = [self._starting.submit(self._supervise, each) for each in self._hosts.values()]
-        for each in first:
-            each.result()
-        self._look()
-        self._watching = threading.Thread(target=self._watch, name="watching-workers", daemon=True)
-        self._watching.start()
+        try:
+            self._connect()
+            for thread in [self._begin(each) for each in self._hosts.values()]:
+                thread.join()
+            self._look()
+            self._watching = threading.Thread(target=self._watch, name="watching-workers", daemon=True)
+            self._watching.start()
+        except BaseException:  # also Ctrl-C, while hosts are being reached
+            self._over.set()
+            self._disconnect()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over.set()
-        if self._starting is not None:
-            self._starting.shutdown(wait=False, cancel_futures=True)
         if self._watching is not None:
             self._watching.join(10)
         self._disconnect()
@@ -164,7 +164,6 @@ class DaskEngine:
     # -- workers
 
     def _watch(self) -> None:
-        assert self._starting is not None
         while not self._over.wait(_LOOK_S):
             if self._child is None or (ended := self._child.ended()) is not None:
                 self._again("it could not be started" if self._child is None else ended)
@@ -173,8 +172,7 @@ class DaskEngine:
             for each in self._hosts.values():
                 gone = each.entry.name not in self._present or each.silences >= _SILENCES
                 if gone and each.due(time.monotonic()):
-                    with suppress(RuntimeError):  # it was shut down meanwhile
-                        self._starting.submit(self._supervise, each)
+                    self._begin(each)
 
     def _again(self, why: str | None) -> None:
         """A new scheduler; the workers of the old one have ended by themselves."""
@@ -201,14 +199,21 @@ class DaskEngine:
                 self._hosts[name].anew()
         self._present = found & self._hosts.keys()
 
+    def _begin(self, host: _Supervised) -> threading.Thread:
+        """Have its worker started, by a thread that nobody waits for when this is over."""
+        thread = threading.Thread(target=self._supervise, args=(host,), name=f"starting-{host.entry.name}", daemon=True)
+        thread.start()
+        return thread
+
     def _supervise(self, host: _Supervised) -> None:
         """Start its worker; failures are kept, and tried again later."""
-        child = self._child
         try:
-            if child is None or self._over.is_set():
-                return
-            self._start(host.entry, self._told(host.entry, child.address))
-            host.started()
+            with self._starting:
+                child = self._child
+                if child is None or self._over.is_set():
+                    return
+                self._start(host.entry, self._told(host.entry, child.address))
+                host.started()
         except HugewiseError as error:
             host.failed(error, time.monotonic())
         finally:

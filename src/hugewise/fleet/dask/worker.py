@@ -33,7 +33,7 @@ from hugewise.fleet.spool import have_spool
 from hugewise.fleet.worker import process
 from hugewise.visible import say
 
-__all__ = ["WorkerSettings", "main"]
+__all__ = ["WorkerSettings", "main", "own_place"]
 
 _MOST: Final = 1 << 20  # bytes of what it is told
 _CONNECTING_S: Final = 30.0
@@ -114,15 +114,24 @@ def _bound(cpu: int | None) -> None:
     """Have all threads that there are, and so those that they start, on that CPU. One that is not there, or not ours,
     changes nothing: then it is as quiet as it is.
     """
-    for thread in Path("/proc/self/task").iterdir() if cpu is not None else ():
+    if cpu is None:
+        return
+    for thread in Path("/proc/self/task").iterdir():
         with suppress(OSError):
             os.sched_setaffinity(int(thread.name), {cpu})
+
+
+def own_place(told: WorkerSettings) -> Path:
+    """Where the worker has its own folder: in the spool; where orders are obeyed as root that is root's alone, and it
+    is where this account would have one.
+    """
+    return Path(told.spool) if told.spool and (not told.root or os.geteuid() == 0) else usual_spool()
 
 
 @contextmanager
 def _alone(told: WorkerSettings) -> Iterator[Path]:
     """The worker's own folder, for as long as it lives; an earlier worker of the fleet on this host is ended."""
-    top = Path(told.spool) if told.spool else usual_spool()
+    top = own_place(told)
     name = f".worker-{told.fleet}-{told.host}"
     folder, known = top / name, top / f"{name}.json"
     with storing(f"the spool {top}", "name a folder that this account can write: spool = ..."):
