@@ -315,6 +315,7 @@ def test_a_run_of_another_study_is_never_taken(tmp_path: Path) -> None:
     assert state.counted() == []
     assert any("not a run of the study that was asked" in line for line in fleet.said)
     assert fleet.left() == ["1"]
+    assert [path for path in (fleet.folder.path / "hosts/a").iterdir() if not path.name.startswith(".")] == []
 
 
 def test_a_spool_that_was_emptied_is_not_waited_for(tmp_path: Path) -> None:

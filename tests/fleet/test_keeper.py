@@ -374,14 +374,13 @@ def test_forgetting_makes_room_for_the_fence_first(tmp_path: Path, monkeypatch: 
     here = Here(tmp_path, {"end": "done"})
     here.begin()
     here.over()
-    real = spool.write_whole
 
     def write(path: Path, data: bytes, mode: int = 0o644) -> None:
         if (here.spooled.path / "reserve").exists():
             raise OSError(28, "No space left on device")
-        real(path, data, mode)
+        write_whole(path, data, mode)
 
-    monkeypatch.setattr(spool, "write_whole", write)
+    monkeypatch.setattr("hugewise.fleet.spool.write_whole", write)
     assert (here.spooled.path / "reserve").exists()
     assert here.ask(ForgetOrder(assignment=ONE)) == Done()
     assert not here.spooled.path.exists()

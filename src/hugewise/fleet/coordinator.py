@@ -227,9 +227,14 @@ class Coordinator:
                 return asked(self.engine, act.host, ForgetOrder(assignment=assignment), patience)
             case "ship":
                 source = RunSource(self.engine, act.host, assignment, max(_READ_S, patience))
-                found = bring(source, self._place(work), self._room, on_step=lambda step: self.on_step(f"ship {step}"))
-                must_be(found.path, self._question(work), self.state.opened)
-                return found
+                asked_of = self._question(work)
+                return bring(
+                    source,
+                    self._place(work),
+                    self._room,
+                    look=lambda path, name: must_be(path, name, asked_of, self.state.opened),
+                    on_step=lambda step: self.on_step(f"ship {step}"),
+                )
             case "judge":
                 assert work.shipped is not None
                 return judged(self.folder.path / work.shipped.folder)
