@@ -15,7 +15,7 @@ from hugewise.fleet.programs import talked
 from hugewise.machine.programs import of_root
 from hugewise.visible import printable
 
-__all__ = ["QueuedJob", "Node", "Queue"]
+__all__ = ["Node", "Queue", "QueuedJob"]
 
 _PATIENCE_S: Final = 60.0
 _MOST: Final = 64 << 20

@@ -39,7 +39,7 @@ from hugewise.fleet.orders import (
     decode_answer,
 )
 from hugewise.fleet.place import HostPlace
-from hugewise.fleet.queue import QueuedJob, Queue
+from hugewise.fleet.queue import Queue, QueuedJob
 from hugewise.visible import printable
 
 __all__ = ["SlurmEngine", "job_text"]
