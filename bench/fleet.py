@@ -26,7 +26,7 @@ from hugewise.analysis.host_summary import summarised
 from hugewise.fleet import summaries
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.orders import FleetQuestion, Installed
-from hugewise.fleet.records import Assigned, FleetOpened, HostGreeted, RunShipped
+from hugewise.fleet.records import Assigned, FleetClosed, FleetOpened, HostGreeted, RunShipped
 from hugewise.fleet.strata import Stratum
 from hugewise.model.coin import commitment
 from hugewise.model.deployment import Deployment
@@ -114,6 +114,7 @@ def fleet(attempts: int, hosts: int = HOSTS) -> Path:
         made.append(Assigned(t=0.0, number=number, host=name, purpose="study", place=name))
         folder = str(path.relative_to(made.path))
         made.append(RunShipped(t=0.0, number=number, folder=folder, digest="0" * 64, files=3, size=0))
+    made.append(FleetClosed(t=0.0, reason="all have measured"))
     (done / "path").write_text(str(made.path), encoding="utf-8")
     return made.path
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.fleet.hosts import RECORDED, Fleet, PlayedHost, PlayedHosts
+from tests.fleet.hosts import Fleet, PlayedHost, PlayedHosts
 
 from hugewise.fleet import decision, kept
 from hugewise.fleet.coordinator import Coordinator
@@ -114,12 +114,12 @@ def played(
     with _timing(decided):
         state = conducted.conduct()
     seconds = time.perf_counter() - began
-    recorded = kept.manifest(RECORDED)
     counted: dict[str, int] = dict.fromkeys(names[: hosts - spare], 0)
     broken = 0
     for work in state.counted():
         assert work.shipped is not None and work.assigned.place is not None
         counted[work.assigned.place] += 1
+        recorded = kept.manifest(fleet.engine.hosts[work.assigned.host].recorded)
         broken += kept.manifest(fleet.folder.path / work.shipped.folder) != recorded
     shipped = [each for each in fleet.folder.records() if isinstance(each, RunShipped)]
     numbers = [each.number for each in shipped]

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["adopt", "die_with_parent", "end", "ended", "user"]
+__all__ = ["adopt", "die_with_parent", "end", "ended", "spawning", "user"]
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -44,6 +44,22 @@ def ended(uid: int) -> Iterator[None]:
             if _gathered.under_way == 0:
                 end(lambda pid: pid not in _gathered.before and user(pid) == uid)
                 _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, _gathered.was, 0, 0, 0)
+
+
+@contextmanager
+def spawning() -> Iterator[None]:
+    """Interpreters that multiprocessing starts meanwhile do not look for modules in the working directory, where a file
+    may be anybody's: a shipped run may hold one that is called `multiprocessing.py`. See python(1), PYTHONSAFEPATH.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 class _Gathered:

@@ -13,6 +13,7 @@ from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.orders import Cost, FleetQuestion, Installed
 from hugewise.fleet.records import (
     Assigned,
+    FleetClosed,
     FleetOpened,
     FleetRecord,
     HostGreeted,
@@ -62,6 +63,7 @@ def a_fleet(
     cells: tuple[CellRecord, ...] = (cell("chase", "thp"),),
     study: Mapping[str, Any] | None = None,
     records: Sequence[FleetRecord] = (),
+    closed: bool = True,
 ) -> Path:
     """A fleet's folder; each host has a run with an id, a seed and a mechanism of its own. `records` end its log."""
     of = the_study(**study or {})
@@ -103,7 +105,7 @@ def a_fleet(
         made.append(RunSettled(t=4.0, number=number, state="ended", run=place.name, cost=cost))
         folder = str(place.relative_to(made.path))
         made.append(RunShipped(t=5.0, number=number, folder=folder, digest="2" * 64, files=3, size=1))
-    for record in records:
+    for record in (*records, *([FleetClosed(t=9.0, reason="all have measured")] if closed else [])):
         made.append(record)
     return made.path
 

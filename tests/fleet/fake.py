@@ -27,7 +27,7 @@ def main() -> None:
         from hugewise.fleet.kept import Spooled
 
         os.set_inheritable(int(words[2]), False)
-        Keeper(Spooled(Path(words[1])), THIS, (0.05,)).keep()
+        Keeper(Spooled(Path(words[1])), THIS, (0.05,), 0.3).keep()
         return
     if verb == "restore":
         print("nothing to restore")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import threading
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+import msgspec
 
 from hugewise.errors import HostLostError
 from hugewise.fleet import keeper, orders, spool
@@ -21,7 +24,7 @@ from hugewise.fleet.kept import KeptState, Spooled
 from hugewise.fleet.orders import FleetQuestion, HostAnswer, HostOrder
 from hugewise.fleet.place import HostPlace
 from hugewise.fleet.records import FleetOpened, HostGreeted, Stood
-from hugewise.fleet.strata import Stratum
+from hugewise.fleet.strata import Stratum, stratum
 from hugewise.store.folder import RunFolder
 
 __all__ = ["RECORDED", "STRATUM", "Fleet", "Inline", "Killed", "PlayedHost", "PlayedHosts"]
@@ -39,6 +42,7 @@ class PlayedHost:
     """looks     how often it is looked at before its run has ended
     lost      whether it gives no answer; with `swallows` it obeys all the same
     fails     how its run ends instead
+    begins    whether there is a run at all
     """
 
     name: str
@@ -47,19 +51,32 @@ class PlayedHost:
     lost: bool = False
     swallows: bool = False
     fails: str | None = None
+    begins: bool = True
     obeyed: list[HostOrder] = field(default_factory=list)
     starts: int = 0
     recorded: Path = RECORDED
+
+    def __post_init__(self) -> None:
+        """Its own run: of its machine, and by coins of its own."""
+        first = RunFolder(RECORDED).opened()
+        own = self.spool.parent.parent / "recorded" / self.name
+        shutil.copytree(RECORDED, own, dirs_exist_ok=True)
+        text = (RECORDED / "run.jsonl").read_bytes()
+        text = text.replace(first.seed_hash.encode(), hashlib.sha256(self.name.encode()).hexdigest().encode())
+        text = text.replace(str(first.host["machine"]).encode(), f"machine-{self.name}".encode())
+        (own / "run.jsonl").write_bytes(text)
+        self.recorded = own
 
     def start(self, folder: Path, lock: int) -> None:
         """In the place of a keeper: the run is under way. Nobody holds its lock, so that each look comes here."""
         del lock
         spooled = Spooled(folder)
-        if spooled.run() is not None:
+        if spooled.kept().state == "running":
             return
         self.starts += 1
-        run = RunFolder(self.recorded).opened().run
-        shutil.copytree(self.recorded, spooled.results / "recorded" / run)
+        if self.begins:
+            run = RunFolder(self.recorded).opened().run
+            shutil.copytree(self.recorded, spooled.results / "recorded" / run)
         assert spooled.keep(KeptState(state="running", blocks=self.looks))
 
     def played(self, order: HostOrder) -> None:
@@ -156,7 +173,11 @@ class Fleet:
         self.folder = FleetFolder.new(self.tmp / "results", "recorded")
         study = (RECORDED / "study.toml").read_text(encoding="utf-8")
         self.folder.make(study_toml=study, hosts_toml=text)
-        here = installed()
+        here, first = installed(), RunFolder(RECORDED).opened()
+        here = msgspec.structs.replace(
+            here, version=first.versions["hugewise"], probe_version=first.versions["hugewise-probe"]
+        )
+        same = stratum(first.host, first.settings, "fresh")
         self.folder.append(
             FleetOpened(
                 t=1.0,
@@ -170,7 +191,15 @@ class Fleet:
         )
         for name in self.names:
             self.folder.append(
-                HostGreeted(t=1.0, host=name, stratum=STRATUM, machine=name, name=name, root=True, installed=here)
+                HostGreeted(
+                    t=1.0,
+                    host=name,
+                    stratum=same,
+                    machine=f"machine-{name}",
+                    name=name,
+                    root=True,
+                    installed=here,
+                )
             )
         measuring = self.names if self.measuring is None else self.measuring
         spare = tuple(name for name in self.names if name not in measuring)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from hugewise.analysis.analysis import analyze
-from hugewise.errors import HostLostError, LockedError, StorageError
+from hugewise.errors import HostLostError, HugewiseError, LockedError, StorageError
 from hugewise.fleet import orders, status
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.inventory import parse
 from hugewise.fleet.orders import BeginOrder, EndOrder, ForgetOrder, HostOrder, ReadOrder
 from hugewise.fleet.records import Assigned, FleetClosed, HostGone, HostReturned, RunShipped
+from hugewise.fleet.shipping import Room
 from hugewise.fleet.state import FleetState
+from hugewise.model.clock import Clock
 from tests.fleet.hosts import RECORDED, Fleet, Killed
 
 
@@ -34,7 +38,7 @@ def brought(fleet: Fleet, state: FleetState) -> list[str]:
     for work in state.counted():
         assert work.shipped is not None
         folder = fleet.folder.path / work.shipped.folder
-        assert files(folder) == files(RECORDED)
+        assert files(folder) == files(fleet.host(work.assigned.host).recorded)
         assert analyze(folder).state == "finished"
         found.append(work.assigned.host)
     shipped = Counter(record.number for record in fleet.folder.records() if isinstance(record, RunShipped))
@@ -193,16 +197,70 @@ def test_without_another_of_its_stratum_the_fleet_ends_without_it_and_takes_it_w
     assert fleet.host("a").starts == 1
 
 
-def test_a_run_that_failed_quarantines_its_host_and_is_kept_as_evidence(tmp_path: Path) -> None:
+def test_a_run_that_failed_keeps_its_place_and_its_part(tmp_path: Path) -> None:
+    """It may have failed of the treatment: that another host stands by must not hide it."""
+    fleet = Fleet(tmp_path, ["a", "b", "spare"], ["a", "b"])
+    fleet.host("a").fails = "exit status 1: out of memory"
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["a", "b"]
+    assert fleet.host("spare").starts == 0
+    assert "out of memory" in (state.hosts["a"].quarantined or "")
+    assert state.closed is not None
+    assert state.closed.reason == "1 of 2 hosts have measured; before its end: a failed"
+    told = "\n".join(status.lines(fleet.folder.path))
+    assert "a: quarantined (the study has failed there: exit status 1: out of memory)" in told
+
+
+def test_a_host_on_which_nothing_could_begin_is_replaced(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, ["a", "spare"], ["a"])
-    fleet.host("a").fails = "exit status 1: no space left on device"
+    fleet.host("a").fails, fleet.host("a").begins = "exit status 2: nothing of it can run here", False
     state = fleet.coordinator().conduct()
     assert brought(fleet, state) == ["spare"]
-    assert "no space left on device" in (state.hosts["a"].quarantined or "")
-    first = state.works[1]
-    assert first.shipped is not None and first.shipped.folder.startswith("late/a/")
-    told = "\n".join(status.lines(fleet.folder.path))
-    assert "a: quarantined (the study has failed there: exit status 1: no space left on device)" in told
+    assert fleet.left() == []
+
+
+def test_a_run_of_another_machine_does_not_count(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "b", "spare"], ["a", "b"])
+    fleet.host("a").recorded = fleet.host("spare").recorded
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["b", "spare"] or brought(fleet, state) == ["b"]
+    assert "on another machine than the one that was greeted" in (state.hosts["a"].quarantined or "")
+    shipped = state.works[1].shipped
+    assert shipped is not None and shipped.foreign is not None and not state.works[1].counted
+
+
+def test_a_copy_of_another_hosts_run_does_not_count(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "b"])
+    first, text = fleet.host("a").recorded, (fleet.host("b").recorded / "run.jsonl").read_bytes()
+    coins = [hashlib.sha256(name.encode()).hexdigest().encode() for name in ("a", "b")]
+    (fleet.host("b").recorded / "run.jsonl").write_bytes(text.replace(coins[1], coins[0]))
+    state = fleet.coordinator().conduct()
+    assert len(state.counted()) == 1
+    assert any("it is a copy of a run of" in line for line in fleet.said)
+    assert first.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (b'"release":"6.18', b'"release":"6.19', "kernel: "),
+        (b'"microcode":"0x', b'"microcode":"0y', "microcode: "),
+        (b'"hugewise":"0.1.0"', b'"hugewise":"0.0.1"', "by hugewise 0.0.1"),
+        (b'transparent_hugepage/enabled":"madvise"', b'transparent_hugepage/enabled":"always"', "pages: "),
+    ],
+    ids=["kernel", "microcode", "hugewise", "pages"],
+)
+def test_a_host_that_is_another_one_by_then_does_not_count(
+    tmp_path: Path, before: bytes, after: bytes, told: str
+) -> None:
+    fleet = Fleet(tmp_path, ["a"])
+    path = fleet.host("a").recorded / "run.jsonl"
+    text = path.read_bytes()
+    assert before in text
+    path.write_bytes(text.replace(before, after, 1))
+    state = fleet.coordinator().conduct()
+    assert state.counted() == []
+    assert told in (state.hosts["a"].quarantined or "")
 
 
 def test_it_is_replaced_only_where_that_is_wanted(tmp_path: Path) -> None:
@@ -211,7 +269,7 @@ def test_it_is_replaced_only_where_that_is_wanted(tmp_path: Path) -> None:
     state = fleet.coordinator().conduct()
     assert fleet.host("spare").starts == 0
     assert [work.assigned.host for work in state.counted()] == ["a"]  # what it has measured is what it is
-    assert state.closed is not None and state.closed.reason == "0 of 1 hosts have measured"
+    assert state.closed is not None and state.closed.reason == "0 of 1 hosts have measured; before its end: a failed"
 
 
 def test_ending_ends_what_runs_and_brings_it(tmp_path: Path) -> None:
@@ -257,6 +315,7 @@ def test_a_run_of_another_study_is_never_taken(tmp_path: Path) -> None:
     assert state.counted() == []
     assert any("not a run of the study that was asked" in line for line in fleet.said)
     assert fleet.left() == ["1"]
+    assert [path for path in (fleet.folder.path / "hosts/a").iterdir() if not path.name.startswith(".")] == []
 
 
 def test_a_spool_that_was_emptied_is_not_waited_for(tmp_path: Path) -> None:
@@ -465,6 +524,66 @@ def test_what_a_host_says_begins_no_line(tmp_path: Path) -> None:
     assert not any("\n" in line or "\x1b" in line for line in said)
     assert any("x b: the check passed" in line for line in said)
     assert brought(fleet, state) == ["a", "b"]
+
+
+class Clocked:
+    """A clock that is set on: as of a machine that slept."""
+
+    def __init__(self) -> None:
+        self.slept = 0.0
+
+    def clock(self) -> Clock:
+        return Clock(up=lambda: time.monotonic() + self.slept)
+
+
+def test_a_coordinator_that_slept_asks_before_it_replaces(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "spare"], ["a"], 'patience = "60s"')
+    clocked, calls = Clocked(), 0
+
+    def sleeps(host: str, order: HostOrder) -> None:
+        nonlocal calls
+        calls += host == "a"
+        if host == "a" and calls == 2:
+            raise HostLostError("a: No route to host")
+        if host == "a" and calls == 3:
+            clocked.slept = 3600.0  # the lid is closed, and opened
+            raise HostLostError("a: No route to host")
+
+    fleet.engine.before = sleeps
+    coordinator = fleet.coordinator()
+    coordinator.clock = clocked.clock()
+    state = coordinator.conduct()
+    assert brought(fleet, state) == ["a"]
+    assert fleet.host("spare").starts == 0
+
+
+def test_where_most_hosts_are_gone_it_is_the_coordinators_link(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, ["a", "b", "c", "spare"], ["a", "b", "c"], 'patience = "1s"\nwait = "20s"')
+    since = time.monotonic()
+
+    def cut(host: str, order: HostOrder) -> None:
+        if host != "spare" and isinstance(order, orders.LookOrder) and time.monotonic() < since + 4:
+            raise HostLostError(f"{host}: Network is unreachable")
+
+    fleet.engine.before = cut
+    state = fleet.coordinator().conduct()
+    assert brought(fleet, state) == ["a", "b", "c"]
+    assert fleet.host("spare").starts == 0
+
+
+def test_room_that_is_claimed_is_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
+    room = Room(largest=1 << 62)
+    with (
+        room.claimed(tmp_path, free // 2),
+        pytest.raises(HugewiseError, match="no room"),
+        room.claimed(tmp_path, free // 2),
+    ):
+        pass
+    with room.claimed(tmp_path, free // 2):
+        pass
+    with pytest.raises(HugewiseError, match="4,096 MiB is the most"), Room().claimed(tmp_path, 5 << 30):
+        pass
 
 
 def test_a_fleet_is_what_its_log_says_wherever_it_lies(tmp_path: Path) -> None:

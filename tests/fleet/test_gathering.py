@@ -52,8 +52,16 @@ class Answering:
 
 
 def told(**answers: Greeting | Exception) -> list[HostProblem]:
-    found = gathering.greeted(Answering(**dict.fromkeys("abc", GREETING) | answers), dict.fromkeys("abc", QUESTION))
+    own = {
+        name: changed_of(found, fingerprint={"name": name, "machine": f"m-{name}"})
+        for name, found in (dict.fromkeys("abc", GREETING) | answers).items()
+    }
+    found = gathering.greeted(Answering(**own), dict.fromkeys("abc", QUESTION))
     return gathering.problems(found, HOSTS, HERE, question=True)
+
+
+def changed_of(found: Greeting | Exception, **fields: object) -> Greeting | Exception:
+    return msgspec.structs.replace(found, **fields) if isinstance(found, Greeting) else found
 
 
 def changed(**fields: object) -> Greeting:
@@ -94,6 +102,16 @@ def test_what_keeps_a_host_from_taking_part(answer: Greeting | Exception, why: s
     assert cure in (found.cure or "")
 
 
+def test_one_machine_is_one_host() -> None:
+    text = "".join(f'[[host]]\nname = "{name}"\nssh = "{name}"\n' for name in "ab")
+    trial = parse(f"[fleet]\nsame_machine = true\n{text}", "hosts.toml")
+    both = {name: gathered(name) for name in "ab"}
+    assert gathering.problems(both, trial, HERE, question=False) == []
+    (found,) = gathering.problems(both, parse(text, "hosts.toml"), HERE, question=False)
+    assert (found.host, found.why) == ("b", "it is the same machine as a: one machine is one host of the sample")
+    assert "same_machine = true" in (found.cure or "")
+
+
 def test_all_of_it_is_told_at_once_and_nothing_is_begun() -> None:
     problems = told(a=HostLostError("a: gone"), c=changed(root=False))
     with pytest.raises(UserError) as raised:
@@ -121,9 +139,9 @@ def test_clocks_and_one_machine_are_remarks() -> None:
 
 def test_of_each_stratum_so_many_measure() -> None:
     hosts = [gathered("a"), gathered("b"), gathered("c", memory_age="aged")]
-    assert gathering.placed(hosts, None, 0.0).measuring == ("a", "b", "c")
-    stood = gathering.placed(hosts, 1, 0.0)
-    assert (stood.measuring, stood.spare) == (("a", "c"), ("b",))
+    assert gathering.placed(hosts, None, 0.0, "x").measuring == ("a", "b", "c")
+    drawn = {gathering.placed(hosts, 1, 0.0, str(seed)) for seed in range(20)}
+    assert {(stood.measuring, stood.spare) for stood in drawn} == {(("a", "c"), ("b",)), (("b", "c"), ("a",))}
 
 
 def test_the_plan_says_strata_and_host_hours() -> None:
@@ -132,7 +150,7 @@ def test_the_plan_says_strata_and_host_hours() -> None:
         'format = 1\nname = "s"\npolicies = ["base", "thp"]\nbudget = { time = "2h" }\n[[workload]]\nname = "chase"\n',
         "s",
     )
-    lines = list(conduct.planned(hosts, gathering.placed(hosts, 1, 0.0), study, HOSTS))
+    lines = list(conduct.planned(hosts, gathering.placed(hosts, 1, 0.0, "x"), study, HOSTS))
     assert lines[0] == "3 hosts in 2 strata"
     assert "(1 more stand by)" in "\n".join(lines)
     assert any("memory: " in line and "aged" in line for line in lines)

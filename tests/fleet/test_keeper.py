@@ -14,8 +14,11 @@ from pathlib import Path
 
 import pytest
 
+import hugewise
+from hugewise.errors import LockedError
 from hugewise.files import write_whole
 from hugewise.fleet import keeper, orders, spool
+from hugewise.fleet.installation import package_digest
 from hugewise.fleet.kept import FINAL, KeptState, Spooled
 from hugewise.fleet.orders import (
     Assignment,
@@ -36,6 +39,7 @@ from hugewise.fleet.place import HostPlace
 from hugewise.fleet.worker import Guard, WorkerHeld, process
 from tests.fleet.fake import THIS
 from tests.fleet.hosts import RECORDED
+from tests.requirements import need_root
 
 ROOT = Path(__file__).parents[2]
 ONE = Assignment("f-1", 1)
@@ -276,8 +280,7 @@ def test_keepers_that_die_without_a_word_come_to_an_end(tmp_path: Path) -> None:
         until(lambda: getattr(here.kept().keeper, "pid", 0) not in killed)
     seen = here.over()
     assert (seen.state, seen.restarts) == ("failed", 2)
-    assert "its keeper died without a word" in (seen.reason or "")
-    assert isinstance(here.ask(ManifestOrder(assignment=ONE)), ManifestFound)
+    assert "its keeper died without a word, after 2 restarts" in (seen.reason or "")
 
 
 def test_the_last_state_is_there_when_what_is_shipped_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,6 +350,54 @@ def test_to_end_what_was_never_begun_fences_it(tmp_path: Path) -> None:
     assert here.calls() == []
 
 
+def test_a_host_that_is_in_use_is_waited_for(tmp_path: Path) -> None:
+    held = LockedError(123).message
+    here = Here(tmp_path, {"end": held, "status": 2}, {"end": held, "status": 2}, {"end": "done"})
+    here.begin(restarts=0)
+    until(lambda: here.kept().state == "waiting")
+    assert "holds this host (pid 123)" in (here.kept().reason or "")
+    seen = here.over()
+    assert (seen.state, seen.restarts) == ("ended", 0)
+    for error in (LockedError(None), LockedError(7, account="ann", anyway=True), LockedError(None, account="uid 7")):
+        assert keeper.HELD.search(error.message)
+
+
+def test_what_cannot_be_done_as_asked_is_not_tried_again(tmp_path: Path) -> None:
+    here = Here(tmp_path, {"end": "nothing of old can run here", "status": 2})
+    here.begin()
+    seen = here.over()
+    assert (seen.state, seen.restarts) == ("failed", 0)
+    assert "nothing of old can run here" in (seen.reason or "")
+
+
+def test_forgetting_makes_room_for_the_fence_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Here(tmp_path, {"end": "done"})
+    here.begin()
+    here.over()
+
+    def write(path: Path, data: bytes, mode: int = 0o644) -> None:
+        if (here.spooled.path / "reserve").exists():
+            raise OSError(28, "No space left on device")
+        write_whole(path, data, mode)
+
+    monkeypatch.setattr("hugewise.fleet.spool.write_whole", write)
+    assert (here.spooled.path / "reserve").exists()
+    assert here.ask(ForgetOrder(assignment=ONE)) == Done()
+    assert not here.spooled.path.exists()
+
+
+def test_root_stops_no_process_but_of_who_called_it(
+    tmp_path: Path, worker: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_root()
+    here = Here(tmp_path, {"end": "done", "blocks": 1})
+    here.worker = worker
+    monkeypatch.setenv("SUDO_UID", "65534")
+    here.begin()
+    assert here.over().cost.worker_s is None
+    assert not (here.spool / "f-1/worker").exists()
+
+
 # -- fences
 
 
@@ -371,6 +422,15 @@ def test_another_question_under_the_same_number_is_refused(tmp_path: Path) -> No
     other = FleetQuestion(text=QUESTION.text.replace("blocks = 8", "blocks = 9"))
     refused = here.ask(BeginOrder(assignment=ONE, question=other))
     assert isinstance(refused, Refusal) and "another question" in refused.why
+    assert here.over().state == "ended"
+
+
+def test_another_hugewise_than_was_greeted_is_refused(tmp_path: Path) -> None:
+    here = Here(tmp_path, {"end": "done"})
+    refused = here.ask(BeginOrder(assignment=ONE, question=QUESTION, package="0" * 64))
+    assert isinstance(refused, Refusal) and "another hugewise is there by now" in refused.why
+    known = package_digest(Path(hugewise.__file__).parent)
+    assert here.ask(BeginOrder(assignment=ONE, question=QUESTION, package=known)) == Done()
     assert here.over().state == "ended"
 
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from hugewise.analysis.host_summary import HostSummary
 from hugewise.cli.main import cli
 from hugewise.errors import RunError, UserError
 from hugewise.fleet import summaries
@@ -71,11 +72,83 @@ def test_who_was_left_out_and_why(tmp_path: Path) -> None:
             Assigned(t=6.0, number=9, host="b", purpose="study", place="gone", replaces=3),
         ),
     )
-    assert [(one.host, one.why, one.reason) for one in pooled(path).left_out] == [
-        ("gone", "lost", "no route"),
-        ("odd", "quarantined", "its A/A"),
-        ("gone", "late", "another host had taken its place when its run came"),
+    found = pooled(path)
+    assert [(one.host, one.why, one.reason) for one in found.left_out] == [("odd", "quarantined", "its A/A")]
+    # Whoever is late took long: it has its part, as the host has that took its place.
+    assert [host.host for host in found.hosts] == ["a", "b", "gone"]
+    assert "another host had taken the place of gone, and both have part" in found.warnings
+    assert any("1 hosts were not fit" in warning for warning in found.warnings)
+
+
+def test_before_a_fleet_has_ended_nothing_is_claimed_over_its_hosts(tmp_path: Path) -> None:
+    found = pooled(a_fleet(tmp_path, HOSTS[:6], closed=False))
+    assert "the fleet has not ended: 6 of 6" in found.withheld
+    (one,) = found.comparisons
+    assert {host.verdict for host in one.hosts} == {"better"}
+    for stratum in (*one.strata, known(one.fleet)):
+        assert (stratum.verdict, stratum.ratio, stratum.next_low, stratum.spread) == ("none", None, None, None)
+        assert "has not ended" in stratum.reason
+        assert stratum.evidence[0].larger is not None  # which holds at every look
+    text = " ".join(called(Path(found.folder)).output.split())
+    assert "No verdict on thp against base on this fleet" in text and "6 better" in text
+    assert "Nothing is claimed over hosts: the fleet has not ended" in text
+
+
+def test_hosts_that_are_lost_count_as_hosts_without_any_effect(tmp_path: Path) -> None:
+    hosts = [FleetHostMade(f"h{number:02d}", FAST, -0.10) for number in range(10)]
+    whole = pooled(a_fleet(tmp_path / "whole", hosts)).comparisons[0].strata[0]
+    begun = [Assigned(t=6.0, number=11, host="x", purpose="study", place="x")]
+    lacking = [*hosts, FleetHostMade("x", quarantined="it gave no answer any more")]
+    (one,) = pooled(a_fleet(tmp_path / "one", lacking, records=begun)).comparisons
+    (lost,) = one.strata
+    assert (lost.lost, lost.hosts, lost.verdict) == (1, 10, "better")
+    assert math.log(known(lost.ratio)) == pytest.approx(math.log(known(whole.ratio)) * 10 / 11, rel=0.05)
+    assert "count as hosts without any effect" in lost.reason
+    assert known(lost.next_high) > known(whole.next_high)
+    assert len(one.hosts) == 10
+    more = [*hosts[:5], lacking[-1]]
+    assert (
+        "1 of 6 hosts that were begun have no run"
+        in pooled(
+            a_fleet(
+                tmp_path / "more",
+                more,
+                records=[begun[0].__class__(t=6.0, number=6, host="x", purpose="study", place="x")],
+            )
+        ).withheld
+    )
+
+
+def test_copies_and_machines_under_two_names_are_left_out_by_name(tmp_path: Path) -> None:
+    twin = {"host": {"name": "a", "machine": "0" * 15 + "1"}}
+    hosts = [
+        FleetHostMade("a"),
+        FleetHostMade("copied", changes={"seed_hash": f"{1:064x}"}),
+        FleetHostMade("twin", changes=twin),
+        FleetHostMade("b"),
     ]
+    found = pooled(a_fleet(tmp_path, hosts))
+    assert [host.host for host in found.hosts] == ["a", "b"]
+    assert [(one.host, one.why, one.reason) for one in found.left_out] == [
+        ("copied", "copy", "it is the run of a: the same coins"),
+        ("twin", "copy", "it is the machine of a under another name"),
+    ]
+    assert not found.withheld  # they are no hosts that were lost
+
+
+def test_processes_that_read_runs_run_no_file_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = a_fleet(tmp_path / "fleet", HOSTS[:4])
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("multiprocessing", "msgspec", "hugewise"):
+        (here / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.chdir(here)
+    runs = sorted(path.glob("hosts/*/*"))
+    found = summaries.summaries(path, runs, jobs=2)
+    assert all(isinstance(one, HostSummary) for one in found)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_run_that_was_given_up_is_lost_and_one_of_another_study_is_not_read(tmp_path: Path) -> None:

@@ -29,12 +29,15 @@ class Carried:
         self.words.append(list(words))
         if self.fails is not None and self.fails in words:
             return Talked(1, b"", "No module named ensurepip")
-        if words[0] in ("mkdir", "dd", "sha256sum", "rm"):
+        if words[0] in ("mktemp", "dd", "sha256sum", "rm") or "-c" in words:
             data = data[:-1] if self.spoils else data
             done = subprocess.run(words, input=data, capture_output=True, check=False)
             return Talked(done.returncode, done.stdout, done.stderr.decode())
         if words[-1].endswith(".whl"):
             self.there = sorted(path.name for path in Path(words[-1]).parent.iterdir())
+        if "venv" in words:
+            Path(words[-1]).mkdir(exist_ok=True)
+            (Path(words[-1]) / "pyvenv.cfg").write_text("prompt = 'hugewise'\n")
         return Talked(0, b"", "")
 
 
@@ -60,9 +63,10 @@ def test_wheels_go_there_whole_are_installed_without_an_index_and_removed(
     assert provision.provision(hosts(tmp_path), wheels, said.append, carry=carried) == {}
     assert said == [f"a: installed in {tmp_path}/there"]
     assert carried.there == [each.path.name for each in wheels]
-    assert not (tmp_path / "there/wheels").exists()
-    pip = [words for words in carried.words if words[0].endswith("/pip")]
-    assert len(pip) == 2 and all("--no-index" in words for words in pip)
+    pip = [words for words in carried.words if "pip" in words]
+    assert len(pip) == 2 and all("--no-index" in words and "--isolated" in words for words in pip)
+    assert not Path(pip[0][-1]).parent.exists()
+    assert provision.provision(hosts(tmp_path), wheels, said.append, carry=carried) == {}  # over its own
     assert carried.words[-1] == [f"{tmp_path}/there/bin/hugewise", "--version"]
 
 
@@ -71,8 +75,8 @@ def test_what_came_otherwise_is_not_installed(tmp_path: Path, wheels: list[provi
     carried.spoils = True
     failed = provision.provision(hosts(tmp_path), wheels, lambda _: None, carry=carried)
     assert "has not come there as it is here" in failed["a"]
-    assert not any(words[0].endswith("/pip") for words in carried.words)
-    assert not (tmp_path / "there/wheels").exists()
+    assert not any("pip" in words for words in carried.words)
+    assert carried.words[-1][0] == "rm" and not Path(carried.words[-1][-1]).exists()
 
 
 def test_what_a_host_lacks_is_said_with_its_cure(tmp_path: Path, wheels: list[provision.HostWheel]) -> None:
@@ -81,6 +85,20 @@ def test_what_a_host_lacks_is_said_with_its_cure(tmp_path: Path, wheels: list[pr
     failed = provision.provision(hosts(tmp_path), wheels, lambda _: None, carry=carried)
     assert "No module named ensurepip" in failed["a"] and "apt install python3-venv" in failed["a"]
     assert len(carried.words) == 1
+
+
+def test_nothing_of_others_is_overwritten(tmp_path: Path, wheels: list[provision.HostWheel]) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/theirs").write_text("")
+    failed = provision.provision(hosts(tmp_path), wheels, lambda _: None, carry=Carried())
+    assert "is no installation of hugewise" in failed["a"]
+    (tmp_path / "there/theirs").unlink()
+    (tmp_path / "there").chmod(0o777)
+    failed = provision.provision(hosts(tmp_path), wheels, lambda _: None, carry=Carried())
+    assert "can be changed by others" in failed["a"]
+    system = parse('[fleet]\ninstallation = "/usr"\n[[host]]\nname = "a"\nssh = "a"\n', "hosts.toml")
+    failed = provision.provision(system, wheels, lambda _: None, carry=Carried())
+    assert "is a folder of the system" in failed["a"]
 
 
 def test_a_host_that_is_not_reached_is_told(tmp_path: Path, wheels: list[provision.HostWheel]) -> None:

@@ -20,6 +20,13 @@ def test_a_machine_type_in_unequal_numbers_moves_nothing() -> None:
         assert finding.passed, finding
 
 
+def test_hosts_that_are_not_there_are_seen_to_matter_and_bounded_do_not() -> None:
+    findings = fleets.absent(1, 25)
+    assert [finding.check for finding in findings] == ["control", "control", "control", "fleet"]
+    for finding in findings:
+        assert finding.passed, finding
+
+
 def test_below_five_hosts_none_is_shown() -> None:
     (finding,) = fleets.fewest(1)
     assert finding.passed, finding
@@ -27,4 +34,4 @@ def test_below_five_hosts_none_is_shown() -> None:
 
 def test_each_case_is_a_task() -> None:
     names = [task.name for task in fleets.tasks(1, 10)]
-    assert len(names) == len(set(names)) == len(fleets.CASES) + 2
+    assert len(names) == len(set(names)) == len(fleets.CASES) + 3

@@ -47,6 +47,8 @@ class _Part(NamedTuple):
     having: Sequence[str]
     pooled: Hosts | None
     typical: TypicalEffect | None
+    withheld: str = ""
+    lost: int = 0
 
 
 class _Asked(NamedTuple):
@@ -58,13 +60,21 @@ class _Asked(NamedTuple):
 
 
 def compared(
-    measured: Sequence[MeasuredHost], shares: Mapping[str, float], confidence: float, margin: float
+    measured: Sequence[MeasuredHost],
+    shares: Mapping[str, float],
+    confidence: float,
+    margin: float,
+    *,
+    withheld: str = "",
+    lost: Mapping[str, int] | None = None,
 ) -> tuple[FleetComparison, ...]:
     """Every comparison that a host measured, in the order of the hosts; judged together at `confidence`.
 
-    `shares` has how much of the fleet each stratum is, in any unit. Raises UserError where two runs have the same
-    coins.
+    `shares` has how much of the fleet each stratum is, in any unit. `withheld`: why nothing is claimed over hosts but
+    by their coins alone. `lost`: hosts of each stratum that were begun and have no run, which count as hosts without
+    any effect. Raises UserError where two runs have the same coins.
     """
+    missing = lost or {}
     metrics: dict[Key, Metric] = {}
     found: dict[Key, dict[str, list[tuple[MeasuredHost, HostComparison]]]] = {}
     for host in measured:
@@ -73,7 +83,10 @@ def compared(
             key = one.cell, one.found.arm, one.found.baseline, one.found.metric
             metrics.setdefault(key, known[one.cell])
             found.setdefault(key, {}).setdefault(host.stratum, []).append((host, one))
-    parts = {key: [_part(name, each) for name, each in by.items()] for key, by in found.items()}
+    parts = {
+        key: [_part(name, each, withheld, missing.get(name, 0)) for name, each in by.items()]
+        for key, by in found.items()
+    }
     fleet = {key: _fleet(each, shares) for key, each in parts.items()}
     asked = [one for key, each in parts.items() for one in _asked(key, metrics[key], each, fleet[key])]
     better = [metrics[one.key].better == "higher" for one in asked]
@@ -97,18 +110,21 @@ def compared(
     )
 
 
-def _part(stratum: str, each: Sequence[tuple[MeasuredHost, HostComparison]]) -> _Part:
+def _part(stratum: str, each: Sequence[tuple[MeasuredHost, HostComparison]], withheld: str, lost: int) -> _Part:
     estimates = [(host.host, one.estimate) for host, one in each if one.estimate is not None]
     if not estimates:
-        return _Part(stratum, each, (), None, None)
-    hosts = pooling.pooled([one for _, one in estimates])
-    return _Part(stratum, each, [name for name, _ in estimates], hosts, hosts.typical())
+        return _Part(stratum, each, (), None, None, withheld, lost)
+    hosts = pooling.pooled([one for _, one in estimates], lost if len(estimates) > 1 else 0)
+    typical = None if withheld else hosts.typical()
+    return _Part(stratum, each, [name for name, _ in estimates], hosts, typical, withheld, lost)
 
 
 def _fleet(parts: Sequence[_Part], shares: Mapping[str, float]) -> TypicalEffect | str:
     """The effect over the fleet; why there is none, in words."""
     of_fleet = [part for part in parts if shares.get(part.stratum, 0.0) > 0]
     typical = {part.stratum: part.typical for part in of_fleet if part.typical is not None}
+    if withheld := next((part.withheld for part in parts if part.withheld), ""):
+        return withheld
     if not typical:
         return "no stratum has two hosts with an estimate"
     if lacking := [part.stratum for part in of_fleet if part.stratum not in typical]:
@@ -145,7 +161,8 @@ def _failing(part: _Part) -> list[str]:
 def _hosts(part: _Part) -> Iterator[HostEffect]:
     values = {}
     if part.pooled is not None:
-        values = dict(zip(part.having, zip(part.pooled.estimates, part.pooled.errors, strict=True), strict=True))
+        of_lost_too = zip(part.pooled.estimates, part.pooled.errors, strict=True)
+        values = dict(zip(part.having, of_lost_too, strict=False))
     for host, one in part.each:
         value = values.get(host.host)
         yield HostEffect(
@@ -166,7 +183,10 @@ def _hosts(part: _Part) -> Iterator[HostEffect]:
 
 def _stratum(part: _Part, metric: Metric, held: Held | None, evidence: Sequence[ProductOfEvidence]) -> PooledEffect:
     hosts, typical = part.pooled, part.typical
+    held = _with_lost(held, part.lost)
     reason = _reason(held, metric, _failing(part), "" if typical is not None else _too_few(part))
+    if part.lost and typical is not None:
+        reason += f"; {part.lost} that were begun have no run here, and count as hosts without any effect"
     made = PooledEffect(
         stratum=part.stratum,
         asked=len(part.each),
@@ -174,6 +194,7 @@ def _stratum(part: _Part, metric: Metric, held: Held | None, evidence: Sequence[
         verdict=_verdict(held, metric, typical),
         reason=reason,
         evidence=tuple(evidence),
+        lost=part.lost,
     )
     if hosts is None or typical is None:
         return made
@@ -223,6 +244,8 @@ def _whole(
     """The fleet's; None where it is that of its only stratum."""
     if len(parts) < 2:
         return None
+    lost = sum(part.lost for part in parts)
+    held = _with_lost(held, lost)
     known = None if isinstance(fleet, str) else fleet
     failing = [name for part in parts for name in _failing(part)]
     low, high = _ends(held)
@@ -239,6 +262,7 @@ def _whole(
         p=None if held is None else held.p,
         error=None if known is None else known.error,
         evidence=tuple(evidence),
+        lost=lost,
     )
 
 
@@ -260,7 +284,14 @@ def _reason(held: Held | None, metric: Metric, failing: Sequence[str], absent: s
     return f"Student's t over hosts, p {held.p:.2g}; {how.get(held.verdict, 'the interval excludes no change')}"
 
 
+def _with_lost(held: Held | None, lost: int) -> Held | None:
+    """Hosts that count as without any effect speak against a difference, and for equivalence: of that none is made."""
+    return held._replace(verdict="undecided") if held is not None and lost and held.verdict == "equivalent" else held
+
+
 def _too_few(part: _Part) -> str:
+    if part.withheld:
+        return part.withheld
     if len(part.each) == 1:
         return "one host speaks for itself: a typical effect takes two at least"
     return f"{len(part.having)} of {len(part.each)} hosts have an estimate, and a typical effect takes two"

@@ -22,7 +22,7 @@ from hugewise.fleet.decision import Act, Assign, Close, Decision, FleetRules, Gi
 from hugewise.fleet.engine import Engine, asked
 from hugewise.fleet.folder import RESUME, FleetFolder
 from hugewise.fleet.inventory import Inventory
-from hugewise.fleet.judging import judged, must_be
+from hugewise.fleet.judging import foreign, judged, must_be, seed_hash
 from hugewise.fleet.kept import FINAL
 from hugewise.fleet.orders import (
     Assignment,
@@ -48,7 +48,7 @@ from hugewise.fleet.records import (
     RunSettled,
     RunShipped,
 )
-from hugewise.fleet.shipping import Brought, RunSource, bring
+from hugewise.fleet.shipping import Brought, Room, RunSource, bring
 from hugewise.fleet.state import FleetState, FleetWork
 from hugewise.model.clock import CLOCK, Clock
 from hugewise.visible import printable
@@ -61,6 +61,9 @@ _SOON_S = 1.0
 _MOST_AT_ONCE = 32
 _SNAPSHOT_S = 2.0
 _READ_S = 120.0
+_SSH_S = 60.0
+_MOST_PASSED_S = 45.0  # that one failed call tells of
+_SEVERAL = 3  # hosts, of which more than half are not gone by chance
 _LONGEST = 1000
 
 Came = HostAnswer | Brought | str | None
@@ -103,11 +106,13 @@ class Coordinator:
     _calls: Calls[Act, Came] = field(default_factory=lambda: Calls(_MOST_AT_ONCE))
     _failures: Counter[tuple[str, int]] = field(default_factory=Counter)
     _reasons: dict[str, str] = field(default_factory=dict)
+    _failed: dict[str, float] = field(default_factory=dict)
     _present: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
     _shown: float = float("-inf")
 
     def __post_init__(self) -> None:
         self.state = FleetState.of(self.folder.records())
+        self._room = Room(self.inventory.fleet.largest_run)
 
     def conduct(self) -> FleetState:
         """Until nothing is left to do, or nothing that can be done now. Raises HugewiseError, StorageError."""
@@ -199,7 +204,8 @@ class Coordinator:
 
     def _call(self, act: Act, work: FleetWork) -> Came:
         assignment = Assignment(self.state.opened.fleet, act.number)
-        patience = self.rules.patience
+        # Over ssh nothing waits for a block to end, and a login that hangs holds up others.
+        patience = _SSH_S if self.inventory.fleet.engine == "ssh" else self.rules.patience
         match act.step:
             case "begin":
                 order = BeginOrder(
@@ -207,6 +213,7 @@ class Coordinator:
                     question=self._question(work),
                     stop=self.inventory.fleet.stop_worker,
                     restarts=self.inventory.fleet.restarts,
+                    package=self.state.opened.installed.package,
                     client=self.inventory.client_of(self.inventory.entry(act.host))
                     if work.assigned.purpose == "study"
                     else None,
@@ -220,9 +227,14 @@ class Coordinator:
                 return asked(self.engine, act.host, ForgetOrder(assignment=assignment), patience)
             case "ship":
                 source = RunSource(self.engine, act.host, assignment, max(_READ_S, patience))
-                found = bring(source, self._place(work), on_step=lambda step: self.on_step(f"ship {step}"))
-                must_be(found.path, self._question(work), self.state.opened)
-                return found
+                asked_of = self._question(work)
+                return bring(
+                    source,
+                    self._place(work),
+                    self._room,
+                    look=lambda path, name: must_be(path, name, asked_of, self.state.opened),
+                    on_step=lambda step: self.on_step(f"ship {step}"),
+                )
             case "judge":
                 assert work.shipped is not None
                 return judged(self.folder.path / work.shipped.folder)
@@ -260,8 +272,15 @@ class Coordinator:
 
     def _lost(self, host: str, error: HugewiseError, now: float) -> None:
         self.view.due.setdefault(host, now + min(_AGAIN_S, self.rules.look))
-        if host not in self.view.out:
-            self.view.out[host] = now
+        # Only what was asked counts, a while for each call: of the time that this machine slept nothing is known.
+        passed = min(now - self._failed.get(host, now), _MOST_PASSED_S)
+        self._failed[host] = now
+        new = host not in self.view.out
+        self.view.out[host] = self.view.out.get(host, 0.0) + passed
+        self.view.alone[host] = self.view.alone.get(host, 0.0) + passed
+        if len(self.state.hosts) >= _SEVERAL and 2 * len(self.view.out) > len(self.state.hosts):
+            self.view.alone = dict.fromkeys(self.view.alone, 0.0)  # it is the link of this machine: none is alone
+        if new:
             self._reasons[host] = error.message
             if self.state.hosts[host].out is None:
                 self._append(HostGone(t=self._t(), host=host, reason=error.message))
@@ -269,6 +288,8 @@ class Coordinator:
 
     def _returned(self, host: str) -> None:
         self.view.out.pop(host, None)
+        self.view.alone.pop(host, None)
+        self._failed.pop(host, None)
         self._reasons.pop(host, None)
         self._say(f"{host} is back")
 
@@ -339,6 +360,12 @@ class Coordinator:
             self.view.due[act.host] = now + self.rules.look
 
     def _shipped(self, act: Act, work: FleetWork, came: Brought) -> None:
+        others = {
+            each.shipped.seed_hash: each.assigned.host
+            for each in self.state.works.values()
+            if each.shipped is not None and each.shipped.seed_hash
+        }
+        why = foreign(came.path, self.state.hosts[act.host].greeted, others)
         folder = came.path.relative_to(self.folder.path)
         late = folder.parts[0] == "late"
         self._append(
@@ -350,9 +377,13 @@ class Coordinator:
                 files=came.files,
                 size=came.size,
                 late=late,
+                foreign=None if why is None else printable(why)[:_LONGEST],
+                seed_hash=seed_hash(came.path),
             )
         )
         late_words = ", which is late: another host took its place" if late or work.replaced is not None else ""
+        if why is not None:
+            self._say(f"{act.host}: its run is kept and does not count: {why}")
         self._say(f"{act.host}: its run is at {folder} ({came.files} files, {came.size >> 10:,} KiB){late_words}")
 
     def _show(self, now: float) -> None:

@@ -15,6 +15,8 @@ from hugewise.fleet.state import FleetState, FleetWork, HostStanding
 
 __all__ = ["Act", "Assign", "Close", "Decision", "FleetRules", "GiveUp", "Quarantine", "View", "decide", "waits"]
 
+_MOST_NAMED = 10
+
 Step = Literal["begin", "look", "end", "ship", "judge", "forget"]
 
 
@@ -38,7 +40,8 @@ class View:
     seen     the last answer to a look, by number
     due      when a host is to be asked next; one that is not listed: now
     busy     hosts that are being asked
-    out      since when a host gives no answer
+    out      seconds for which a host is known to give no answer, by calls that failed
+    alone    the same, while it was not one of many that gave none
     ended    numbers that were ordered to end
     """
 
@@ -47,6 +50,7 @@ class View:
     due: dict[str, float] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
     out: dict[str, float] = field(default_factory=dict)
+    alone: dict[str, float] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
 
 
@@ -150,6 +154,8 @@ class _Moment:
             settled = work.settled
             if work.checked is not None and work.checked.reason is not None:
                 return f"{what}: {work.checked.reason}"
+            if work.shipped is not None and work.shipped.foreign is not None:
+                return f"{what}: {work.shipped.foreign}"
             if work.replaced is not None:
                 continue
             if settled is not None and settled.state != "ended" and settled.reason != ENDED:
@@ -173,12 +179,15 @@ class _Moment:
             return Assign(host.name, "study", place=place)
         if work is not None and work.settled is not None and work.settled.state == "ended" and work.shipped is not None:
             return None
-        gone = self.now - self.view.out[host.name] if host.name in self.view.out else 0.0
+        if work is not None and work.began and work.settled is not None and work.settled.state != "ended":
+            return None  # it may have failed of the treatment: what another host would say is no answer to that
+        gone, alone = self.view.out.get(host.name, 0.0), self.view.alone.get(host.name, 0.0)
         over = work is None or work.settled is not None or work.given_up is not None
         failed = host.quarantined is not None and over
-        if not failed and gone < self.rules.patience:
+        if not failed and max(alone, gone if gone >= self.rules.wait else 0.0) < self.rules.patience:
             return None
-        if self.rules.replace and (spare := self._spare(host, taken)) is not None:
+        replace = self.rules.replace and (failed or alone >= self.rules.patience)
+        if replace and (spare := self._spare(host, taken)) is not None:
             return Assign(spare, "study", place=place, replaces=None if work is None else work.number)
         if gone < self.rules.wait:
             return None
@@ -247,11 +256,19 @@ class _Moment:
     def _to_come(self, work: FleetWork) -> bool:
         """Whether its run has ended on a host that is out of reach, and may still be brought."""
         ended = work.settled is not None and work.settled.state == "ended" and work.shipped is None
-        since = self.view.out.get(work.assigned.host)
-        return ended and work.given_up is None and since is not None and self.now - since < self.rules.wait
+        gone = self.view.out.get(work.assigned.host)
+        return ended and work.given_up is None and gone is not None and gone < self.rules.wait
 
     def told(self) -> str:
-        """How it ended, in a sentence."""
+        """How it ended, in a sentence; by name what did not end as a run does."""
         places = () if self.state.stood is None else self.state.stood.measuring
-        whole = sum(work.settled is not None and work.settled.state == "ended" for work in self.state.counted())
-        return f"{whole} of {len(places)} hosts have measured"
+        counted = self.state.counted()
+        whole = sum(work.settled is not None and work.settled.state == "ended" for work in counted)
+        others = [
+            f"{work.assigned.host} {work.settled.state}"
+            for work in counted
+            if work.settled is not None and work.settled.state != "ended"
+        ]
+        more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+        told = f"; before its end: {', '.join(others[:_MOST_NAMED])}{more}" if others else ""
+        return f"{whole} of {len(places)} hosts have measured{told}"

@@ -4,6 +4,7 @@ begun anywhere.
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -102,6 +103,8 @@ def problems(
     there = [each for each in found.values() if isinstance(each, GatheredHost)]
     told += [problem for each in there for problem in _of_one(each, inventory, here, question=question)]
     told += _odd_probes(there)
+    if not inventory.fleet.same_machine:
+        told += _twins(there)
     if question:
         told += _odd_cells(there)
     return told
@@ -137,6 +140,20 @@ def _odd_probes(there: Sequence[GatheredHost]) -> list[HostProblem]:
                 hashes = f"{str(probe)[:12]}, {str(usual)[:12]}"
                 why = f"its probe is another one than on the other hosts of {machine} ({hashes})"
                 told.append(HostProblem(each.host, why, "install one wheel on all: hugewise fleet provision"))
+    return told
+
+
+def _twins(there: Sequence[GatheredHost]) -> list[HostProblem]:
+    """One machine is one host, whatever it is called."""
+    told: list[HostProblem] = []
+    known: dict[str, str] = {}
+    for each in there:
+        machine = _text(each.greeting.fingerprint.get("machine"))
+        if machine is not None and known.setdefault(machine, each.host) != each.host:
+            why = f"it is the same machine as {known[machine]}: one machine is one host of the sample"
+            told.append(
+                HostProblem(each.host, why, "take it out of the inventory, or write [fleet] same_machine = true")
+            )
     return told
 
 
@@ -198,13 +215,15 @@ def remarks(there: Sequence[GatheredHost], now: float) -> list[str]:
     return told
 
 
-def placed(there: Sequence[GatheredHost], per_stratum: int | None, t: float) -> Stood:
-    """Which hosts measure: of each stratum so many (None: all), in the order of the inventory. The others stand by."""
-    measuring: list[str] = []
-    spare: list[str] = []
-    taken: Counter[Stratum] = Counter()
-    for each in there:
-        full = per_stratum is not None and taken[each.stratum] >= per_stratum
-        (spare if full else measuring).append(each.host)
-        taken[each.stratum] += 1
-    return Stood(t=t, measuring=tuple(measuring), spare=tuple(spare))
+def placed(there: Sequence[GatheredHost], per_stratum: int | None, t: float, seed: str) -> Stood:
+    """Which hosts measure: of each stratum so many (None: all), by lot: an inventory is in an order of its own, by rack
+    or by age. The others stand by. `seed` is in the log.
+    """
+    lot = random.Random(seed)  # noqa: S311  (nobody gains by knowing it)
+    chosen: set[str] = set()
+    for stratum in sorted({each.stratum for each in there}):
+        members = [each.host for each in there if each.stratum == stratum]
+        chosen.update(members if per_stratum is None else lot.sample(members, min(per_stratum, len(members))))
+    measuring = tuple(each.host for each in there if each.host in chosen)
+    spare = tuple(each.host for each in there if each.host not in chosen)
+    return Stood(t=t, measuring=measuring, spare=spare, seed=seed)

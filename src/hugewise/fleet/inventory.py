@@ -216,6 +216,16 @@ class FleetTable(msgspec.Struct, frozen=True, kw_only=True):
         keys.duration(1.0),
         Key("How long one that nobody replaces is waited for before the fleet ends without it.", 'wait = "1h"'),
     ] = 3600.0
+    largest_run: Annotated[
+        int, keys.size(1 << 20), Key("The largest run that is brought from a host.", 'largest_run = "4g"')
+    ] = 4 << 30
+    same_machine: Annotated[
+        bool,
+        Key(
+            "Whether several hosts may be one machine: for trials, as they are no sample of machines.",
+            "same_machine = true",
+        ),
+    ] = False
     look: Annotated[float, keys.duration(0.05), Key("How often a host is asked how it is.", 'look = "60s"')] = 60.0
     check: Annotated[
         int,

@@ -9,6 +9,7 @@ the host is put back, and another keeper goes on.
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import signal
 import socket
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -35,7 +37,7 @@ from hugewise.session.keeping import Told
 from hugewise.store.log import RunLog
 from hugewise.store.records import Closed
 
-__all__ = ["Keeper", "begin_keeping", "conclude", "main"]
+__all__ = ["HELD", "Keeper", "begin_keeping", "conclude", "main"]
 
 _INTERRUPTED = 130  # exit status of a run that was interrupted
 _ASKED_WRONGLY = 2
@@ -45,6 +47,7 @@ _TRY_AGAIN_S = 30.0  # to write the last state
 _RESTORE_S = 120.0
 _TAKING_S = 10.0
 _LONGEST_LINE = 1 << 16
+HELD: Final = re.compile(r"holds (?:the lock of )?this host")  # as `errors.LockedError` says it
 _STARTED: Final[list[subprocess.Popen[bytes]]] = []
 _TOLD: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
 
@@ -101,11 +104,14 @@ def conclude(spooled: Spooled, order: BeginOrder, kept: KeptState) -> bool:
 
 @dataclass
 class Keeper:
-    """One keeper. `command` is the hugewise that it has run; `pauses` are those before a run that died is resumed."""
+    """One keeper. `command` is the hugewise that it has run; `pauses` are those before a run that died is resumed, and
+    `while_held` that before it is tried again on a host that another run holds.
+    """
 
     spooled: Spooled
     command: Sequence[str] = THIS
     pauses: Sequence[float] = _PAUSES_S
+    while_held: float = _TRY_AGAIN_S
     clock: Callable[[], float] = time.monotonic
     kept: KeptState = field(default_factory=KeptState)
     told_to_go: bool = False
@@ -120,15 +126,19 @@ class Keeper:
         if self.spooled.concluded():
             return
         before = self.spooled.kept()
-        self.kept = msgspec.structs.replace(before, keeper=process(os.getpid()))
+        died = before.keeper is not None and before.state not in FINAL  # without a word
+        restarts = before.restarts + (died and before.restarts < order.restarts)
+        self.kept = msgspec.structs.replace(before, keeper=process(os.getpid()), restarts=restarts)
         guard = Guard() if order.stop else None
         self._worker = WorkerHeld(stop=order.stop, guard=guard)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._asked)
         self._say()  # before it is looked whether to end it: who orders that looks who keeps it, after saying so
         try:
-            if before.keeper is not None and before.state not in FINAL:
-                self._take_over(order)
+            if died:
+                let_go_on(Breath(self.spooled.path.parent / "order", self.clock).worker())  # it may still be stopped
+                if before.restarts >= order.restarts:
+                    self._finally("failed", f"its keeper died without a word, after {before.restarts} restarts")
             while not self._over(order):
                 try:
                     self._once(order)
@@ -141,14 +151,6 @@ class Keeper:
             self._worker.go_on()
             if guard is not None:
                 guard.close()
-
-    def _take_over(self, order: BeginOrder) -> None:
-        """After a keeper that died without a word: its run is ended by then, and its worker may still be stopped."""
-        let_go_on(Breath(self.spooled.path.parent / "order", self.clock).worker())
-        if self.kept.restarts >= order.restarts:
-            self._finally("failed", f"its keeper died without a word, the last time after {order.restarts} restarts")
-        else:
-            self._say(restarts=self.kept.restarts + 1)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
         """The host goes down, or the assignment is to end: so does the run."""
@@ -213,7 +215,12 @@ class Keeper:
         if status == _INTERRUPTED:
             return self._finally("interrupted", "interrupted on its host")
         said = last_words(self.spooled.path / "said.txt")
+        if status == _ASKED_WRONGLY and HELD.search(said):  # it is in use: that is no fault of the run
+            self._say(state="waiting", reason=said[:4000])
+            return self._pause(self.while_held)
         how = f"exit status {status}" if status >= 0 else f"killed by signal {-status}"
+        if status == _ASKED_WRONGLY:  # nothing becomes right by trying it again
+            return self._finally("failed", f"{how}: {said}")
         return self._again(order, f"{how}: {said}" if said else how)
 
     def _again(self, order: BeginOrder, reason: str) -> None:
@@ -245,7 +252,7 @@ class Keeper:
                     cwd=order.question.directory,
                     start_new_session=True,
                     pass_fds=(theirs.fileno(),),
-                    preexec_fn=_end_with_keeper,  # noqa: PLW1509  (no thread is running here)
+                    preexec_fn=partial(_end_with_keeper, os.getpid()),  # noqa: PLW1509  (no thread is running here)
                 )
             if self.told_to_go:
                 self._child.terminate()
@@ -332,9 +339,11 @@ class Keeper:
             )
 
 
-def _end_with_keeper() -> None:
-    """In the run's process, before it is one: it is interrupted when its keeper dies."""
+def _end_with_keeper(keeper: int) -> None:
+    """In the run's process, before it is one: it is interrupted when its keeper dies, also in this moment."""
     processes.die_with_parent(signal.SIGTERM)
+    if os.getppid() != keeper:
+        os._exit(1)
 
 
 def _closed(run: Path) -> bool:

@@ -123,8 +123,7 @@ class Spooled:
             except OSError as error:
                 if last or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     return False
-                with suppress(OSError):
-                    (self.path / "reserve").unlink()
+                self.give_up_reserve()
             else:
                 return True
         return False
@@ -132,6 +131,11 @@ class Spooled:
     def set_aside(self) -> None:
         """Have room for the last state, whatever fills the disk. Raises OSError."""
         write_whole(self.path / "reserve", os.urandom(_RESERVE), 0o600)
+
+    def give_up_reserve(self) -> None:
+        """Have the room that was set aside."""
+        with suppress(OSError):
+            (self.path / "reserve").unlink()
 
     def to_end(self) -> bool:
         """Whether it was ordered to end."""

@@ -122,6 +122,7 @@ class BeginOrder(_Order, frozen=True, tag="begin"):
     stop    whether the engine's worker on the host is stopped while an attempt is measured, where there is one
     restarts   how often a run that died is resumed before it has failed
     client  the host that clients of its servers are on; None: beside them
+    package    the digest of the hugewise that was greeted there: another one is refused
     """
 
     assignment: Assignment
@@ -129,6 +130,7 @@ class BeginOrder(_Order, frozen=True, tag="begin"):
     stop: bool = True
     restarts: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
     client: ClientEntry | None = None
+    package: _Digest | None = None
 
 
 class LookOrder(_Order, frozen=True, tag="look"):

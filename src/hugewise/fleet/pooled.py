@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hugewise.analysis.host_summary import HostSummary
@@ -21,6 +21,7 @@ from hugewise.stats.pooling import shares as shares_of
 __all__ = ["pooled"]
 
 _WITHOUT_ROOT = "without root"
+_MOST_LOST = 0.1  # of the hosts that were begun
 
 
 def pooled(
@@ -33,10 +34,10 @@ def pooled(
     is no fleet, UserError where none of its runs can be read, or of strata that it does not have.
     """
     state = FleetState.of(FleetFolder(path).records())
-    works = state.counted()
+    works = _brought(state)
     folders = {work.number: path / work.shipped.folder for work in works if work.shipped is not None}
     read = dict(zip(folders, summaries(path, list(folders.values()), told=told), strict=True))
-    left_out = list(_left_out(state))
+    left_out: list[LeftOutHost] = []
     usable: list[tuple[FleetWork, HostSummary]] = []
     for work in works:
         found = read[work.number]
@@ -45,8 +46,12 @@ def pooled(
         elif found.study_digest != state.opened.digest:
             why = "its run is of another study"
             left_out.append(LeftOutHost(host=work.assigned.host, why="unreadable", reason=why, run=found.run))
+        elif why := _copied(state, work, found, usable):
+            left_out.append(LeftOutHost(host=work.assigned.host, why="copy", reason=why, run=found.run))
         else:
             usable.append((work, found))
+    told_of = {work.assigned.host for work in works}
+    left_out = [*(one for one in _left_out(state) if one.host not in told_of), *left_out]
     if not usable:
         why = left_out[0].reason if left_out else "nothing was brought back yet"
         raise UserError(
@@ -57,6 +62,8 @@ def pooled(
     known = Counter(of_host[name] for name in of_host)
     weights, composition = _weights(names, known, shares)
     first = usable[0][1]
+    lost = _lost(state, {one.host for one in measured} | {one.host for one in left_out if one.why == "copy"})
+    withheld = _withheld(state, len(measured), len(lost))
     present = {one.stratum for one in measured}
     part = shares_of(weights, sorted(present)) if any(weights.get(name) for name in present) else {}
     return FleetResults(
@@ -80,18 +87,23 @@ def pooled(
             for name, stratum in names.items()
         ),
         left_out=tuple(left_out),
-        comparisons=compared(measured, weights, first.confidence, first.margin),
+        comparisons=compared(
+            measured,
+            weights,
+            first.confidence,
+            first.margin,
+            withheld=withheld,
+            lost=Counter(of_host[one] for one in lost),
+        ),
         levels=tuple(levels(measured)),
-        warnings=tuple(_warnings(measured, names, weights)),
+        warnings=tuple(_warnings(state, measured, names, weights)),
+        withheld=withheld,
     )
 
 
 def _left_out(state: FleetState) -> Iterator[LeftOutHost]:
-    """Hosts, and runs of hosts, that have no part in it; of each host the gravest reason."""
-    counted = {work.assigned.host for work in state.counted()}
+    """Of each host of which no run is here the gravest reason."""
     for host in state.hosts.values():
-        if host.name in counted:
-            continue
         work = next((one for one in reversed(state.of_host(host.name)) if one.assigned.purpose == "study"), None)
         if host.quarantined is not None:
             yield LeftOutHost(host=host.name, why="quarantined", reason=host.quarantined)
@@ -99,16 +111,68 @@ def _left_out(state: FleetState) -> Iterator[LeftOutHost]:
             yield LeftOutHost(host=host.name, why="lost", reason=work.given_up.reason)
         elif host.out is not None:
             yield LeftOutHost(host=host.name, why="lost", reason=host.out.reason)
-        elif work is not None and work.shipped is None:
+        elif work is not None:
             yield LeftOutHost(host=host.name, why="not measured", reason="its run has not come back yet")
-        elif work is None:
+        else:
             why = "it did not answer yet" if host.greeted is None else "it stands by"
             yield LeftOutHost(host=host.name, why="not measured", reason=why)
+
+
+def _brought(state: FleetState) -> list[FleetWork]:
+    """The runs of the study that are here, each host once; also of hosts whose place another had taken meanwhile.
+
+    Who is late took long, which is to say that its effect is small: a fleet without those reads too large.
+    """
+    found: dict[str, FleetWork] = {}
     for work in state.works.values():
-        if work.shipped is not None and work.assigned.purpose == "study" and not work.counted:
-            why = "another host had taken its place when its run came"
-            run = work.shipped.folder.rpartition("/")[2]
-            yield LeftOutHost(host=work.assigned.host, why="late", reason=why, run=run)
+        if work.assigned.purpose == "study" and work.shipped is not None:
+            before = found.get(work.assigned.host)
+            if before is None or (work.counted and not before.counted):
+                found[work.assigned.host] = work
+    return sorted(found.values(), key=lambda work: work.number)
+
+
+def _copied(
+    state: FleetState, work: FleetWork, found: HostSummary, usable: Sequence[tuple[FleetWork, HostSummary]]
+) -> str:
+    """Why this is no host of its own; empty where it is."""
+    for other, known in usable:
+        name = other.assigned.host
+        if found.run == known.run or found.seed_hash == known.seed_hash:
+            return f"it is the run of {name}: the same coins"
+        machines = _machines(state, work, found) & _machines(state, other, known)
+        if machines:
+            return f"it is the machine of {name} under another name"
+    return ""
+
+
+def _machines(state: FleetState, work: FleetWork, found: HostSummary) -> set[str]:
+    """What is known of which machine it is, by its greeting and by its run."""
+    greeted = state.hosts[work.assigned.host].greeted
+    known = (None if greeted is None else greeted.machine), found.host.get("machine")
+    return {one for one in known if isinstance(one, str) and one}
+
+
+def _lost(state: FleetState, there: Collection[str]) -> list[str]:
+    """Hosts that were begun and of which there is no run that has part."""
+    begun = dict.fromkeys(work.assigned.host for work in state.works.values() if work.assigned.purpose == "study")
+    return [host for host in begun if host not in there]
+
+
+def _withheld(state: FleetState, measured: int, lost: int) -> str:
+    """Why nothing is claimed over hosts, in words; empty where something may be. See `stats.pooling`."""
+    begun = measured + lost
+    if state.closed is None:
+        return (
+            f"the fleet has not ended: {measured} of {begun} hosts that were begun are here, and those that come first "
+            "have too large an effect"
+        )
+    if lost > _MOST_LOST * begun:
+        return (
+            f"{lost} of {begun} hosts that were begun have no run here, which is more than one in "
+            f"{round(1 / _MOST_LOST)}: those that take long are lost more often, and their effects are small"
+        )
+    return ""
 
 
 def _strata(
@@ -178,8 +242,12 @@ def _facts(stratum: Stratum) -> dict[str, str]:
 
 
 def _warnings(
-    measured: Sequence[MeasuredHost], names: Mapping[str, Stratum], weights: Mapping[str, float]
+    state: FleetState, measured: Sequence[MeasuredHost], names: Mapping[str, Stratum], weights: Mapping[str, float]
 ) -> Iterator[str]:
+    if late := [work.assigned.host for work in _brought(state) if not work.counted]:
+        yield f"another host had taken the place of {', '.join(late)}, and both have part"
+    if unfit := sum(host.quarantined is not None for host in state.hosts.values()):
+        yield f"{unfit} hosts were not fit to measure: what is said of the next host speaks of hosts that are"
     present = {one.stratum for one in measured}
     absent = [name for name in names if weights.get(name) and name not in present]
     whole = sum(weights.values())

@@ -28,7 +28,37 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!-]{0,199}\.whl")
 _MOST = 1 << 30  # bytes of one wheel
 _MOST_SAID = 1 << 20
 _QUICK_S, _SLOW_S = 60.0, 900.0
-_OLDEST = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))"
+_PLACE = re.compile(r"/[A-Za-z0-9._/-]{1,200}")
+# Before anything is made there: nothing of others is overwritten, nobody else could have put something in, and no run
+# that is under way gets other files.
+_LOOK = """
+import ensurepip, os, stat, sys, venv
+from pathlib import Path
+folder = Path(sys.argv[1])
+if sys.version_info < (3, 11):
+    sys.exit("its Python is %d.%d, and 3.11 is needed" % sys.version_info[:2])
+if len(folder.parts) < 3:
+    sys.exit(f"{folder} is a folder of the system: name one of its own, such as /opt/hugewise")
+if folder.exists() and any(folder.iterdir()):
+    made = folder / "pyvenv.cfg"
+    if not made.is_file() or "hugewise" not in made.read_text(errors="replace"):
+        sys.exit(f"{folder} is there, and is no installation of hugewise: name another one")
+for each in (folder, *folder.parents):
+    if os.path.lexists(each):
+        found = each.lstat()
+        if stat.S_ISLNK(found.st_mode) and found.st_uid != 0:
+            sys.exit(f"{each} is a link of another account")
+        shared = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX and not stat.S_ISLNK(found.st_mode)
+        if found.st_uid not in (0, os.geteuid()) or shared:
+            sys.exit(f"{each} can be changed by others")
+for path in Path("/proc").glob("[0-9]*/cmdline"):
+    try:
+        words = path.read_bytes().split(b"\\0")
+    except OSError:
+        continue
+    if words[0].startswith(os.fsencode(folder) + b"/") and b"fleet" in words and b"keep" in words:
+        sys.exit("a fleet measures there now: wait for it, or end it: hugewise fleet resume --end")
+"""
 _AT_ONCE = 4  # hosts: each has the wheels in memory on its way
 
 
@@ -99,30 +129,33 @@ class _Installing:
     ) -> None:
         self._entry, self._wheels, self._python, self._carry = entry, wheels, python, carry
         self._folder = inventory.installation(entry)
-        self._below = f"{self._folder}/wheels"
         self._extra = "[fleet]" if inventory.fleet.engine == "dask" else ""
 
     def do(self) -> None:
         """Raises HostLostError, HugewiseError."""
         cure = "it needs Python 3.11 or later with venv and ensurepip (apt install python3-venv)"
-        self._run([self._python, "-c", _OLDEST], cure=cure)
-        self._run([self._python, "-m", "venv", self._folder])
-        self._run(["mkdir", "-p", "--", self._below])
+        self._run([self._python, "-I", "-c", _LOOK, self._folder], cure=cure)
+        below = self._run(["mktemp", "-d"]).said.decode("ascii", "replace").strip()
+        if not _PLACE.fullmatch(below):
+            raise HugewiseError("mktemp has made no folder there")
         try:
             for wheel in self._wheels:
-                self._send(wheel)
-            pip = [f"{self._folder}/bin/pip", "--disable-pip-version-check", "install", "--quiet", "--no-input"]
+                self._send(wheel, below)
+            self._run([self._python, "-I", "-m", "venv", "--prompt", "hugewise", self._folder])
+            pip = [f"{self._folder}/bin/python", "-I", "-m", "pip", "--isolated", "--disable-pip-version-check"]
+            pip += ["install", "--quiet", "--no-input"]
             own = next(each.path.name for each in self._wheels if each.path.name.startswith("hugewise-"))
-            one = f"{self._below}/{own}"
-            self._run([*pip, "--no-index", "--find-links", self._below, f"{one}{self._extra}"], timeout=_SLOW_S)
+            one = f"{below}/{own}"
+            self._run([*pip, "--no-index", "--find-links", below, f"{one}{self._extra}"], timeout=_SLOW_S)
             # One of the same version may be there with other files.
             self._run([*pip, "--no-index", "--no-deps", "--force-reinstall", one], timeout=_SLOW_S)
         finally:
-            self._run(["rm", "-r", "-f", "--", self._below])
+            self._run(["rm", "-r", "-f", "--", below])
         self._run([f"{self._folder}/bin/hugewise", "--version"])
 
-    def _send(self, wheel: HostWheel) -> None:
-        there = f"{self._below}/{wheel.path.name}"
+    def _send(self, wheel: HostWheel, below: str) -> None:
+        """Into a folder that this account alone can enter."""
+        there = f"{below}/{wheel.path.name}"
         self._run(["dd", f"of={there}", "status=none"], reading.content(wheel.path, _MOST), timeout=_SLOW_S)
         said = self._run(["sha256sum", "--", there]).said.split()
         if not said or said[0].decode("ascii", "replace") != wheel.digest:

@@ -68,10 +68,13 @@ class HostGreeted(_Record, frozen=True, kw_only=True, tag="host_greeted"):
 
 
 class Stood(_Record, frozen=True, kw_only=True, tag="stood"):
-    """Which hosts measure, and which stand by for one that is lost; the same for all of a fleet's life."""
+    """Which hosts measure, and which stand by for one that is lost; the same for all of a fleet's life. `seed` of the
+    lot that they were drawn by.
+    """
 
     measuring: tuple[str, ...]
     spare: tuple[str, ...]
+    seed: str = ""
 
 
 class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
@@ -128,7 +131,8 @@ class Checked(_Record, frozen=True, kw_only=True, tag="checked"):
 class RunShipped(_Record, frozen=True, kw_only=True, tag="run_shipped"):
     """Its folder lies whole in the fleet's folder, at `folder` (relative). `digest`: SHA-256 over its manifest.
 
-    `late`: another host took its place before; kept as evidence, and no part of any estimate.
+    `late`: another host took its place before; kept as evidence, and no part of any estimate. `foreign`: why it is not
+    a run of that host as it was greeted; nor is that. `seed_hash` is that of the run: each run has coins of its own.
     """
 
     number: int
@@ -137,6 +141,8 @@ class RunShipped(_Record, frozen=True, kw_only=True, tag="run_shipped"):
     files: int
     size: int
     late: bool = False
+    foreign: str | None = None
+    seed_hash: str = ""
 
 
 class RunForgotten(_Record, frozen=True, kw_only=True, tag="run_forgotten"):

@@ -10,6 +10,7 @@ import ctypes
 import errno
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,9 +26,8 @@ from hugewise.fleet.engine import Engine, asked
 from hugewise.fleet.folder import RESUME
 from hugewise.fleet.orders import CHUNK, Assignment, Bytes, FileEntry, ManifestFound, ManifestOrder, ReadOrder
 
-__all__ = ["Brought", "RunSource", "bring", "digest", "whole"]
+__all__ = ["Brought", "Room", "RunSource", "bring", "digest", "whole"]
 
-_MOST = 1 << 40
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 _ROOM = 64 << 20  # that is left on the coordinator's disk
@@ -67,8 +67,42 @@ class RunSource:
         return found.data
 
 
-def bring(source: RunSource, place: Path, *, on_step: Callable[[str], None] = lambda _: None) -> Brought:
-    """Have the run whole in the folder `place`, under its own name.
+class Room:
+    """What is free here for runs. `largest`: bytes of one run at most. What is under way is not free any more."""
+
+    def __init__(self, largest: int = 4 << 30) -> None:
+        self.largest = largest
+        self._taken, self._lock = 0, threading.Lock()
+
+    @contextmanager
+    def claimed(self, place: Path, size: int) -> Iterator[None]:
+        """Have room for a run of that size. Raises HugewiseError, of one host that says how large its run is."""
+        there = next(each for each in (place, *place.parents) if each.is_dir())
+        held = os.statvfs(there)
+        with self._lock:
+            if size > self.largest:
+                told = f"its run has {size >> 20:,} MiB, and {self.largest >> 20:,} MiB is the most"
+                raise HugewiseError(told, hint="[fleet] largest_run = ... in the inventory")
+            if size + self._taken + _ROOM > held.f_bavail * held.f_frsize:
+                raise HugewiseError(f"a run of {size >> 20:,} MiB is to come, and there is no room for it in {place}")
+            self._taken += size
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._taken -= size
+
+
+def bring(
+    source: RunSource,
+    place: Path,
+    room: Room | None = None,
+    *,
+    look: Callable[[Path, str], None] = lambda *_: None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> Brought:
+    """Have the run whole in the folder `place`, under its own name. `look` is shown the folder and that name before it
+    has it, and raises HugewiseError for one that is not to lie there.
 
     Raises HostLostError where the host goes, StorageError where the disk here is full or broken, HugewiseError where
     what comes is not what the manifest says, or is more than there is room for.
@@ -77,40 +111,37 @@ def bring(source: RunSource, place: Path, *, on_step: Callable[[str], None] = la
     known = Brought(place / found.run, digest(found), len(found.files), found.size)
     # Named by what is to be in it: nothing of another manifest is left in it.
     final, part = known.path, place / f".{source.assignment.number}-{known.digest[:12]}.part"
-    _check(place, found)
+    _check(found)
     with _of_one_host(source.host, place):
         made_folder(place)
         for other in place.glob(f".{source.assignment.number}-*.part"):
             if other != part:
                 discard(other)
         if whole(final, found):
+            look(final, found.run)
             discard(part)
             return known
-        made_folder(part)
-        on_step("begun")
-        for several in _together(_missing(part, found)):
-            _write(part, several, source)
-            on_step("part")
-        _on_disk(part)
-        discard(final)  # of that name, and not it: what a kill left
-        part.rename(final)
-        sync(place)
-        on_step("renamed")
+        with (room or Room()).claimed(place, found.size):
+            made_folder(part)
+            on_step("begun")
+            for several in _together(_missing(part, found)):
+                _write(part, several, source)
+                on_step("part")
+            look(part, found.run)
+            _on_disk(part)
+            discard(final)  # of that name, and not it: what a kill left
+            part.rename(final)
+            sync(place)
+            on_step("renamed")
     return known
 
 
-def _check(place: Path, found: ManifestFound) -> None:
-    """Raises HugewiseError for a manifest that makes no folder, or one that there is no room for: of one host that says
-    how large its run is, and nothing that ends the fleet.
-    """
+def _check(found: ManifestFound) -> None:
+    """Raises HugewiseError for a manifest that makes no folder."""
     names = {file.name for file in found.files}
     folders = {str(above) for name in names for above in Path(name).parents}
     if len(names) < len(found.files) or names & folders:
         raise HugewiseError("its manifest names a file twice, or a file as a folder")
-    there = next(each for each in (place, *place.parents) if each.is_dir())
-    held = os.statvfs(there)
-    if found.size > _MOST or found.size + _ROOM > held.f_bavail * held.f_frsize:
-        raise HugewiseError(f"a run of {found.size >> 20:,} MiB is to come, and there is no room for it in {place}")
 
 
 @contextmanager

@@ -17,13 +17,14 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import reading
+import hugewise
+from hugewise import processes, reading
 from hugewise.beneath import Folder, discard
 from hugewise.errors import HugewiseError, UserError
-from hugewise.files import made_folder, own, write_whole
+from hugewise.files import caller, made_folder, own, write_whole
 from hugewise.fleet import examination, keeper
 from hugewise.fleet.breath import obeying
-from hugewise.fleet.installation import installed
+from hugewise.fleet.installation import installed, package_digest
 from hugewise.fleet.kept import FINAL, Fence, Spooled, WorkerAt
 from hugewise.fleet.orders import (
     Assignment,
@@ -150,6 +151,9 @@ def _note_worker(fleet: Path, place: HostPlace) -> None:
     found = None if place.worker is None else process(place.worker)
     if found is None:
         return
+    who = caller()
+    if who is not None and processes.user(found.pid) != who[0]:
+        return  # root stops no process but those of who called it
     with contextlib.suppress(reading.UnreadableError):
         if reading.stored(fleet / "worker", WorkerAt) == found:
             return
@@ -196,6 +200,9 @@ def _begin(order: BeginOrder, spooled: Spooled, fleet: Path, place: HostPlace) -
     if number < fence.number or (number == fence.number and fence.over):
         told = f"the number {fence.number} of {order.assignment.fleet} was begun here, and {number} is over"
         return Refusal(why=told, fenced=True)
+    if order.package not in (None, here := package_digest(Path(hugewise.__file__).parent)):
+        told = f"another hugewise is there by now ({here[:12]}) than when it was greeted ({str(order.package)[:12]})"
+        return Refusal(why=told, hint="install that one again: hugewise fleet provision")
     if (before := spooled.ordered()) is not None:
         if _asked(before) != _asked(order):
             return Refusal(why=f"the number {number} of {order.assignment.fleet} was begun with another question")
@@ -284,6 +291,7 @@ def _forget(order: ForgetOrder, spooled: Spooled, fleet: Path) -> HostAnswer:
     """Remove it, unless it is still being kept; its number never begins again."""
     if spooled.path.exists() and spooled.living():
         return Refusal(why="its keeper lives: it has not ended")
+    spooled.give_up_reserve()  # on a full disk: room for the fence
     _be_over(fleet, order.assignment.number)
     if spooled.path.exists():
         discard(spooled.path)

@@ -24,6 +24,11 @@ __all__ = ["SshEngine", "over_ssh"]
 
 _LOST = 255  # ssh's own exit status: there was no connection, or it broke
 _CONNECT_S = 15
+# An order is all that a host is given: no agent, no display, no port of the caller's, whatever their ssh_config says.
+_NOTHING_ELSE = (
+    *("-a", "-x", "-o", "BatchMode=yes", "-o", "ClearAllForwardings=yes"),
+    *("-o", "PermitLocalCommand=no", "-o", "RemoteCommand=none"),
+)
 
 
 def over_ssh(
@@ -34,7 +39,7 @@ def over_ssh(
     if program is None:
         raise UserError("ssh is not there", hint="apt install openssh-client")
     assert entry.ssh is not None  # the inventory sees to it
-    options = ["-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_S}", "-o", "ServerAliveInterval=15"]
+    options = ["-T", *_NOTHING_ELSE, "-o", f"ConnectTimeout={_CONNECT_S}", "-o", "ServerAliveInterval=15"]
     found = talked([program, *options, "--", entry.ssh, shlex.join(words)], data, timeout=timeout, most=most)
     if found.status == _LOST:
         raise HostLostError(f"{entry.name}: ssh {entry.ssh}: {found.why}", hint=f"try: ssh {entry.ssh} true")

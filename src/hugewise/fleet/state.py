@@ -59,6 +59,11 @@ class FleetWork:
         return self.assigned.number
 
     @property
+    def began(self) -> bool:
+        """Whether its run had a folder when it came to its end: its first attempt may have begun."""
+        return self.settled is not None and self.settled.run is not None
+
+    @property
     def open(self) -> bool:
         """Whether its host may still have something of it that is to be brought or removed."""
         return not self.forgotten
@@ -66,7 +71,7 @@ class FleetWork:
     @property
     def counted(self) -> bool:
         """Whether its run is one of those that are judged together."""
-        whole = self.shipped is not None and not self.shipped.late
+        whole = self.shipped is not None and not self.shipped.late and self.shipped.foreign is None
         return self.assigned.purpose == "study" and whole and self.replaced is None
 
 

@@ -27,6 +27,7 @@ from hugewise.analysis.host_summary import FORMAT, HostSummary, summarised
 from hugewise.errors import HugewiseError, RunError, StorageError
 from hugewise.files import made_folder, own, storing, write_whole
 from hugewise.fleet.installation import package_digest
+from hugewise.processes import spawning
 
 __all__ = ["keep", "place_of", "summaries", "summary"]
 
@@ -118,7 +119,8 @@ def _made(
             tell(len(found), len(runs))
         return found
     try:
-        with ProcessPoolExecutor(min(jobs, len(runs)), mp_context=multiprocessing.get_context("spawn")) as pool:
+        spawn = multiprocessing.get_context("spawn")
+        with spawning(), ProcessPoolExecutor(min(jobs, len(runs)), mp_context=spawn) as pool:
             for made in pool.map(one, runs):
                 found.append(made)
                 tell(len(found), len(runs))

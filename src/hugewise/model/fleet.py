@@ -60,13 +60,13 @@ class LeftOutHost(msgspec.Struct, frozen=True, kw_only=True):
 
     quarantined   nothing was begun there, or no more: it failed its own check or its doctor
     lost          it gave no answer, or nothing was brought back of it
-    late          another host had taken its place before its run came
+    copy          it is a run that another host has too, or the machine of another host
     unreadable    its run cannot be read, or is of another study
     not measured  it stood by, or the fleet has not come to it
     """
 
     host: str
-    why: Literal["quarantined", "lost", "late", "unreadable", "not measured"]
+    why: Literal["quarantined", "lost", "copy", "unreadable", "not measured"]
     reason: str
     run: str = ""
 
@@ -141,6 +141,7 @@ class PooledEffect(msgspec.Struct, frozen=True, kw_only=True):
 
     stratum     the name of it; empty for the fleet, whose effect is that of its strata weighed by their shares
     hosts       whose estimates it is made of; of `asked` that measured
+    lost        hosts of it that were begun and have no run: they count as hosts without any effect
     verdict, reason   on the typical effect, over all strata and comparisons together
     ratio, low, high, confidence   the typical effect and its interval; null with fewer than two hosts
     error       the standard error of its logarithm
@@ -171,6 +172,7 @@ class PooledEffect(msgspec.Struct, frozen=True, kw_only=True):
     next_good: float | None = None
     without: tuple[WithoutHost, ...] = ()
     evidence: tuple[ProductOfEvidence, ...] = ()
+    lost: int = 0
 
 
 class FleetComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,6 +212,7 @@ class FleetResults(msgspec.Struct, frozen=True, kw_only=True):
     """One fleet, whole. `study` and `question` are those of its runs, `folder` the fleet's.
 
     confidence   over all strata and comparisons together, and once more for equivalence; margin: of equivalence
+    withheld     why nothing is claimed over hosts, such as that the fleet has not ended; empty where something may be
     composition  what the shares of strata are of: hosts that answered, or what was given
     warnings     what the reader should know of the whole
     """
@@ -228,6 +231,7 @@ class FleetResults(msgspec.Struct, frozen=True, kw_only=True):
     comparisons: tuple[FleetComparison, ...]
     levels: tuple[StratumLevel, ...] = ()
     warnings: tuple[str, ...] = ()
+    withheld: str = ""
 
 
 class TransferredVerdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -120,6 +120,8 @@ def _next(one: FleetComparison) -> str:
 
 def _answer(results: FleetResults) -> doc.Section:
     blocks: list[doc.Block] = []
+    if results.withheld:
+        blocks.append(doc.Note(f"Nothing is claimed over hosts: {results.withheld}."))
     for one in results.comparisons:
         whole = one.fleet or (one.strata[0] if one.strata else None)
         where = f"{one.cell}: " if len({each.cell for each in results.comparisons}) > 1 else ""

@@ -4,6 +4,9 @@ Every host is a stream of closed blocks through the method that users get, which
 what a real run does. Each promise has its planted fault: the corrected estimates weighed by deviation / sqrt(pairs),
 the usual prediction interval, and the mean over hosts of a fleet whose sample is not made as the fleet is. Each must be
 seen to be wrong.
+
+Nor is it by chance which hosts have a run when somebody looks (`absent`): the first that come back, and those that are
+not lost, have too large effects; that is why a report claims nothing of them (`hugewise.fleet.pooled`).
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from hugewise.verification.finding import CheckResult, Task
 from hugewise.verification.generators import generator
 from hugewise.verification.scenes import CONTRAST, pair
 
-__all__ = ["BIAS", "CASES", "CONTROL", "FleetCase", "fewest", "host", "skew", "tasks", "together"]
+__all__ = ["BIAS", "CASES", "CONTROL", "FleetCase", "absent", "fewest", "host", "skew", "tasks", "together"]
 
 HOSTS = 10
 DEVIATION = 0.05  # of a pair's log-ratio
@@ -34,6 +37,7 @@ BIAS = 0.05
 LEAST, MOST = 0.93, 0.97
 """Of the next hosts that their interval may have; the most where hosts spread at least as much as a host's error."""
 SKEW, MOVED = 0.003, 0.0003
+_LIVES = 100  # pairs that a host makes on average before it is lost
 _DRIFT = 0.1  # of the log-time of blocks, in common
 
 
@@ -178,6 +182,51 @@ def skew(seed: int, fleets: int) -> Sequence[CheckResult]:
     ]  # fmt: skip
 
 
+def absent(seed: int, fleets: int) -> Sequence[CheckResult]:
+    """Fleets of which not all hosts are there: the first half to come back, those that are not lost on the way, and as
+    many again in the place of these; and one in ten lost, taken for hosts without any effect.
+    """
+    random = generator(seed, "fleet", "absent")
+    truth = math.log(CONTROL.ratio)
+    first: list[float] = []
+    left: list[float] = []
+    replaced: list[float] = []
+    bounded: list[float] = []
+    for _ in range(fleets):
+        found: list[HostEstimate] = []
+        there: list[HostEstimate] = []
+        while len(found) < HOSTS or len(there) < HOSTS:
+            true = truth * (1 + 0.3 * random.standard_normal())
+            one = host(random, true, CONTROL.alpha, CONTROL.budget)
+            found.append(one)
+            if one.pairs < random.exponential(_LIVES):
+                there.append(one)
+        first.append(_centre(sorted(found[:HOSTS], key=lambda one: one.pairs)[: HOSTS // 2]))
+        stayed = [one for one in found[:HOSTS] if one in there]
+        left += [_centre(stayed)] if len(stayed) > 1 else []
+        replaced.append(_centre(there[:HOSTS]))
+        last = max(found[:HOSTS], key=lambda one: one.pairs)  # the worst that a loss of one can be
+        hosts = pooling.pooled([one for one in found[:HOSTS] if one is not last], lost=1).typical()
+        assert hosts is not None
+        bounded.append(hosts.centre)
+    most = f"> {1 + BIAS:g}"
+    controls = {
+        f"the first {HOSTS // 2} of {HOSTS} hosts to come back": first,
+        f"hosts lost once in {_LIVES} pairs": left,
+        f"the same, replaced until there are {HOSTS}": replaced,
+    }
+    seen = fmean(bounded) / truth
+    return [
+        *(
+            CheckResult("control", f"{what}: pooled over true", f"{fmean(each) / truth:.2f}", most,
+                        fmean(each) / truth > 1 + BIAS)
+            for what, each in controls.items()
+        ),
+        CheckResult("fleet", f"the slowest of {HOSTS} lost, taken for one without effect: pooled over true",
+                    f"{seen:.3f}", f"<= {1 + BIAS:g}", seen <= 1 + BIAS),
+    ]  # fmt: skip
+
+
 def fewest(seed: int) -> Sequence[CheckResult]:
     """Below five hosts nothing is said of the next one."""
     random = generator(seed, "fleet", "fewest")
@@ -194,6 +243,7 @@ def tasks(seed: int, fleets: int) -> list[Task]:
     return [
         *(Task(name, together, (case, seed, fleets)) for name, case in named),
         Task("fleet: skew", skew, (seed, max(20, fleets // 4))),
+        Task("fleet: absent", absent, (seed, max(20, fleets // 2))),
         Task("fleet: fewest", fewest, (seed,)),
     ]
 

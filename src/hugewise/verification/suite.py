@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from hugewise.errors import UserError
+from hugewise.processes import spawning
 from hugewise.stats.numbers import Numbers
 from hugewise.verification import (
     blocks,
@@ -162,7 +163,7 @@ def _together(pieces: Sequence[Task], jobs: int, listener: PieceListener) -> lis
     begun_first = sorted(
         range(len(pieces)), key=lambda place: not pieces[place].name.startswith(("power", "null", "blocks", "planning"))
     )
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with spawning(), ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         places = {pool.submit(pieces[place].run): place for place in begun_first}
         found: dict[int, Sequence[CheckResult]] = {}
         left = set(places)
