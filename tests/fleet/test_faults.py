@@ -74,7 +74,7 @@ class Disturbed:
     """A fleet whose hosts and scheduler are disturbed, each in another way."""
 
     def __init__(self, rack: Rack) -> None:
-        self.blocks = 12
+        self.blocks = max(18, 12 + int(CUT_S))
         self.fleet = fleet = Driven.run(rack, study(rack, blocks=self.blocks), rack.inventory(QUICK))
         self.before = {}
         # A worker is killed.
@@ -90,7 +90,7 @@ class Disturbed:
         rack.mend("beta")
         fleet.until("alpha: its worker is gone")
         # The scheduler is killed.
-        self.before["gamma"] = fleet.log("gamma", fleet.number("gamma"))
+        self.before["gamma"] = fleet.in_a_block("gamma")
         (scheduler,) = rack.desk.pids("hugewise.fleet.dask.scheduler")
         os.kill(scheduler, signal.SIGKILL)
         self.told = fleet.end(CUT_S + 150)
