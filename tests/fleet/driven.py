@@ -122,8 +122,15 @@ class Driven:
         return found[0].read_bytes() if found else b""
 
     def number(self, host: str) -> int:
-        """The assignment of the study on a host."""
-        return next(work.number for work in self.state().of_host(host) if work.assigned.purpose == "study")
+        """The assignment of the study on a host, as soon as there is one."""
+        found: list[int] = []
+
+        def begun() -> bool:
+            found[:] = [work.number for work in self.state().of_host(host) if work.assigned.purpose == "study"]
+            return bool(found)
+
+        until(begun, told=lambda: self.lines)
+        return found[0]
 
     def in_a_block(self, host: str, after: int = 1) -> bytes:
         """Wait until the host is within a block, `after` of which are over; its records then."""
