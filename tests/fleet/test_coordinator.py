@@ -269,7 +269,7 @@ def test_it_is_replaced_only_where_that_is_wanted(tmp_path: Path) -> None:
     state = fleet.coordinator().conduct()
     assert fleet.host("spare").starts == 0
     assert [work.assigned.host for work in state.counted()] == ["a"]  # what it has measured is what it is
-    assert state.closed is not None and state.closed.reason == "0 of 1 hosts have measured"
+    assert state.closed is not None and state.closed.reason == "0 of 1 hosts have measured; before its end: a failed"
 
 
 def test_ending_ends_what_runs_and_brings_it(tmp_path: Path) -> None:
@@ -315,6 +315,7 @@ def test_a_run_of_another_study_is_never_taken(tmp_path: Path) -> None:
     assert state.counted() == []
     assert any("not a run of the study that was asked" in line for line in fleet.said)
     assert fleet.left() == ["1"]
+    assert [path for path in (fleet.folder.path / "hosts/a").iterdir() if not path.name.startswith(".")] == []
 
 
 def test_a_spool_that_was_emptied_is_not_waited_for(tmp_path: Path) -> None:
@@ -573,9 +574,12 @@ def test_where_most_hosts_are_gone_it_is_the_coordinators_link(tmp_path: Path) -
 def test_room_that_is_claimed_is_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
     room = Room(largest=1 << 62)
-    with room.claimed(tmp_path, free // 2), pytest.raises(HugewiseError, match="no room"):
-        with room.claimed(tmp_path, free // 2):
-            pass
+    with (
+        room.claimed(tmp_path, free // 2),
+        pytest.raises(HugewiseError, match="no room"),
+        room.claimed(tmp_path, free // 2),
+    ):
+        pass
     with room.claimed(tmp_path, free // 2):
         pass
     with pytest.raises(HugewiseError, match="4,096 MiB is the most"), Room().claimed(tmp_path, 5 << 30):

@@ -139,9 +139,9 @@ def test_clocks_and_one_machine_are_remarks() -> None:
 
 def test_of_each_stratum_so_many_measure() -> None:
     hosts = [gathered("a"), gathered("b"), gathered("c", memory_age="aged")]
-    assert gathering.placed(hosts, None, 0.0).measuring == ("a", "b", "c")
-    stood = gathering.placed(hosts, 1, 0.0)
-    assert (stood.measuring, stood.spare) == (("a", "c"), ("b",))
+    assert gathering.placed(hosts, None, 0.0, "x").measuring == ("a", "b", "c")
+    drawn = {gathering.placed(hosts, 1, 0.0, str(seed)) for seed in range(20)}
+    assert {(stood.measuring, stood.spare) for stood in drawn} == {(("a", "c"), ("b",)), (("b", "c"), ("a",))}
 
 
 def test_the_plan_says_strata_and_host_hours() -> None:
@@ -150,7 +150,7 @@ def test_the_plan_says_strata_and_host_hours() -> None:
         'format = 1\nname = "s"\npolicies = ["base", "thp"]\nbudget = { time = "2h" }\n[[workload]]\nname = "chase"\n',
         "s",
     )
-    lines = list(conduct.planned(hosts, gathering.placed(hosts, 1, 0.0), study, HOSTS))
+    lines = list(conduct.planned(hosts, gathering.placed(hosts, 1, 0.0, "x"), study, HOSTS))
     assert lines[0] == "3 hosts in 2 strata"
     assert "(1 more stand by)" in "\n".join(lines)
     assert any("memory: " in line and "aged" in line for line in lines)

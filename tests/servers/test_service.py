@@ -104,7 +104,7 @@ def test_a_server_takes_the_pool_by_itself_and_no_other_arm_has_its_pages(tmp_pa
     assert "it took pages of the pool that this run has reserved for other arms" in known(
         found["as-is"].delivery.reason
     )
-    assert found["as-is"].begun == {"shared_bytes": 8 << 20}
+    assert found["as-is"].begun["shared_bytes"] == 8 << 20
     other = run(tmp_path / "not", service(), "as-is", taking, **setting)
     assert other["as-is"].delivery.delivered is True
     assert known(other["own"].delivery.reason).startswith("the server has no page of the pool, of 8m")

@@ -7,6 +7,7 @@ examine(...) what every host says of itself, and what of a study can run there; 
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -103,7 +104,7 @@ def begin(
         found, told = examine(engine, hosts, wanted, say)
         gathering.must_fit(told, len(hosts.host))
         there = [each for each in found.values() if isinstance(each, GatheredHost)]
-        stood = gathering.placed(there, hosts.fleet.hosts_per_stratum, time.time())
+        stood = gathering.placed(there, hosts.fleet.hosts_per_stratum, time.time(), secrets.token_hex(8))
         for line in planned(there, stood, wanted.study, hosts):
             say(line)
         if dry_run:

@@ -61,6 +61,9 @@ _SOON_S = 1.0
 _MOST_AT_ONCE = 32
 _SNAPSHOT_S = 2.0
 _READ_S = 120.0
+_SSH_S = 60.0
+_MOST_PASSED_S = 45.0  # that one failed call tells of
+_SEVERAL = 3  # hosts, of which more than half are not gone by chance
 _LONGEST = 1000
 
 Came = HostAnswer | Brought | str | None
@@ -103,7 +106,6 @@ class Coordinator:
     _calls: Calls[Act, Came] = field(default_factory=lambda: Calls(_MOST_AT_ONCE))
     _failures: Counter[tuple[str, int]] = field(default_factory=Counter)
     _reasons: dict[str, str] = field(default_factory=dict)
-    _began: dict[str, float] = field(default_factory=dict)
     _failed: dict[str, float] = field(default_factory=dict)
     _present: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
     _shown: float = float("-inf")
@@ -189,7 +191,6 @@ class Coordinator:
             self.view.busy.discard(act.host)
             self._done(act, HostLostError(f"{act.host} is not connected"))
             return
-        self._began[act.host] = self.clock.up()
         self._calls.start(act, lambda: self._call(act, work))
 
     def _there(self) -> frozenset[str]:
@@ -203,7 +204,8 @@ class Coordinator:
 
     def _call(self, act: Act, work: FleetWork) -> Came:
         assignment = Assignment(self.state.opened.fleet, act.number)
-        patience = self.rules.patience
+        # Over ssh nothing waits for a block to end, and a login that hangs holds up others.
+        patience = _SSH_S if self.inventory.fleet.engine == "ssh" else self.rules.patience
         match act.step:
             case "begin":
                 order = BeginOrder(
@@ -225,9 +227,14 @@ class Coordinator:
                 return asked(self.engine, act.host, ForgetOrder(assignment=assignment), patience)
             case "ship":
                 source = RunSource(self.engine, act.host, assignment, max(_READ_S, patience))
-                found = bring(source, self._place(work), self._room, on_step=lambda step: self.on_step(f"ship {step}"))
-                must_be(found.path, self._question(work), self.state.opened)
-                return found
+                asked_of = self._question(work)
+                return bring(
+                    source,
+                    self._place(work),
+                    self._room,
+                    look=lambda path, name: must_be(path, name, asked_of, self.state.opened),
+                    on_step=lambda step: self.on_step(f"ship {step}"),
+                )
             case "judge":
                 assert work.shipped is not None
                 return judged(self.folder.path / work.shipped.folder)
@@ -265,13 +272,15 @@ class Coordinator:
 
     def _lost(self, host: str, error: HugewiseError, now: float) -> None:
         self.view.due.setdefault(host, now + min(_AGAIN_S, self.rules.look))
-        began, last = self._began.pop(host, now), self._failed.get(host, now)
+        # Only what was asked counts, a while for each call: of the time that this machine slept nothing is known.
+        passed = min(now - self._failed.get(host, now), _MOST_PASSED_S)
         self._failed[host] = now
-        if host in self.view.out:
-            # Only what was asked counts: of the time that this machine slept nothing is known.
-            self.view.out[host] += min(now - last, _TRIES * _AGAIN_S + (now - began))
-        else:
-            self.view.out[host] = 0.0
+        new = host not in self.view.out
+        self.view.out[host] = self.view.out.get(host, 0.0) + passed
+        self.view.alone[host] = self.view.alone.get(host, 0.0) + passed
+        if len(self.state.hosts) >= _SEVERAL and 2 * len(self.view.out) > len(self.state.hosts):
+            self.view.alone = dict.fromkeys(self.view.alone, 0.0)  # it is the link of this machine: none is alone
+        if new:
             self._reasons[host] = error.message
             if self.state.hosts[host].out is None:
                 self._append(HostGone(t=self._t(), host=host, reason=error.message))
@@ -279,6 +288,7 @@ class Coordinator:
 
     def _returned(self, host: str) -> None:
         self.view.out.pop(host, None)
+        self.view.alone.pop(host, None)
         self._failed.pop(host, None)
         self._reasons.pop(host, None)
         self._say(f"{host} is back")

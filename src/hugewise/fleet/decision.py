@@ -16,7 +16,6 @@ from hugewise.fleet.state import FleetState, FleetWork, HostStanding
 __all__ = ["Act", "Assign", "Close", "Decision", "FleetRules", "GiveUp", "Quarantine", "View", "decide", "waits"]
 
 _MOST_NAMED = 10
-_SEVERAL = 3  # hosts, of which more than half are not gone by chance
 
 Step = Literal["begin", "look", "end", "ship", "judge", "forget"]
 
@@ -42,6 +41,7 @@ class View:
     due      when a host is to be asked next; one that is not listed: now
     busy     hosts that are being asked
     out      seconds for which a host is known to give no answer, by calls that failed
+    alone    the same, while it was not one of many that gave none
     ended    numbers that were ordered to end
     """
 
@@ -50,6 +50,7 @@ class View:
     due: dict[str, float] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
     out: dict[str, float] = field(default_factory=dict)
+    alone: dict[str, float] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
 
 
@@ -180,13 +181,13 @@ class _Moment:
             return None
         if work is not None and work.began and work.settled is not None and work.settled.state != "ended":
             return None  # it may have failed of the treatment: what another host would say is no answer to that
-        gone = self.view.out.get(host.name, 0.0)
+        gone, alone = self.view.out.get(host.name, 0.0), self.view.alone.get(host.name, 0.0)
         over = work is None or work.settled is not None or work.given_up is not None
         failed = host.quarantined is not None and over
-        if not failed and gone < self.rules.patience:
+        if not failed and max(alone, gone if gone >= self.rules.wait else 0.0) < self.rules.patience:
             return None
-        own = not failed and self._cut_off()
-        if self.rules.replace and not own and (spare := self._spare(host, taken)) is not None:
+        replace = self.rules.replace and (failed or alone >= self.rules.patience)
+        if replace and (spare := self._spare(host, taken)) is not None:
             return Assign(spare, "study", place=place, replaces=None if work is None else work.number)
         if gone < self.rules.wait:
             return None
@@ -194,10 +195,6 @@ class _Moment:
         if work is None:
             return Quarantine(host.name, why) if host.quarantined is None else None
         return GiveUp(work.number, why) if work.given_up is None and work.settled is None else None
-
-    def _cut_off(self) -> bool:
-        """Whether so many hosts give no answer that it is the coordinator's own link: it replaces none then."""
-        return len(self.state.hosts) >= _SEVERAL and 2 * len(self.view.out) > len(self.state.hosts)
 
     def _now_in(self, place: str) -> tuple[FleetWork | None, HostStanding]:
         """What measures in a place by now, and the host that does, or is to."""

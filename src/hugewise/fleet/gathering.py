@@ -4,6 +4,7 @@ begun anywhere.
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -214,13 +215,15 @@ def remarks(there: Sequence[GatheredHost], now: float) -> list[str]:
     return told
 
 
-def placed(there: Sequence[GatheredHost], per_stratum: int | None, t: float) -> Stood:
-    """Which hosts measure: of each stratum so many (None: all), in the order of the inventory. The others stand by."""
-    measuring: list[str] = []
-    spare: list[str] = []
-    taken: Counter[Stratum] = Counter()
-    for each in there:
-        full = per_stratum is not None and taken[each.stratum] >= per_stratum
-        (spare if full else measuring).append(each.host)
-        taken[each.stratum] += 1
-    return Stood(t=t, measuring=tuple(measuring), spare=tuple(spare))
+def placed(there: Sequence[GatheredHost], per_stratum: int | None, t: float, seed: str) -> Stood:
+    """Which hosts measure: of each stratum so many (None: all), by lot: an inventory is in an order of its own, by rack
+    or by age. The others stand by. `seed` is in the log.
+    """
+    lot = random.Random(seed)  # noqa: S311  (nobody gains by knowing it)
+    chosen: set[str] = set()
+    for stratum in sorted({each.stratum for each in there}):
+        members = [each.host for each in there if each.stratum == stratum]
+        chosen.update(members if per_stratum is None else lot.sample(members, min(per_stratum, len(members))))
+    measuring = tuple(each.host for each in there if each.host in chosen)
+    spare = tuple(each.host for each in there if each.host not in chosen)
+    return Stood(t=t, measuring=measuring, spare=spare, seed=seed)

@@ -16,12 +16,12 @@ from hugewise.store.folder import RunFolder
 __all__ = ["foreign", "judged", "must_be", "seed_hash"]
 
 
-def must_be(path: Path, question: FleetQuestion, opened: FleetOpened) -> None:
-    """Raise HugewiseError where the run at `path` is not one of that question, or not under its own name."""
+def must_be(path: Path, name: str, question: FleetQuestion, opened: FleetOpened) -> None:
+    """Raise HugewiseError where the run at `path` is not one of that question, or `name` is not its own."""
     found = RunFolder(path).opened()
     wanted = opened.digest if question.text == opened.question.text else asked(question, "check").digest
-    if found.digest != wanted or found.run != path.name:
-        raise HugewiseError(f"{path.name} is not a run of the study that was asked")
+    if found.digest != wanted or found.run != name:
+        raise HugewiseError(f"{name} is not a run of the study that was asked")
 
 
 def foreign(path: Path, greeted: HostGreeted | None, others: Mapping[str, str]) -> str | None:

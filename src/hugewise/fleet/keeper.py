@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -251,7 +252,7 @@ class Keeper:
                     cwd=order.question.directory,
                     start_new_session=True,
                     pass_fds=(theirs.fileno(),),
-                    preexec_fn=_end_with_keeper,  # noqa: PLW1509  (no thread is running here)
+                    preexec_fn=partial(_end_with_keeper, os.getpid()),  # noqa: PLW1509  (no thread is running here)
                 )
             if self.told_to_go:
                 self._child.terminate()
@@ -338,9 +339,11 @@ class Keeper:
             )
 
 
-def _end_with_keeper() -> None:
-    """In the run's process, before it is one: it is interrupted when its keeper dies."""
+def _end_with_keeper(keeper: int) -> None:
+    """In the run's process, before it is one: it is interrupted when its keeper dies, also in this moment."""
     processes.die_with_parent(signal.SIGTERM)
+    if os.getppid() != keeper:
+        os._exit(1)
 
 
 def _closed(run: Path) -> bool:

@@ -15,7 +15,7 @@ from hugewise.fleet.programs import talked
 from hugewise.machine.programs import of_root
 from hugewise.visible import printable
 
-__all__ = ["Job", "Node", "Queue"]
+__all__ = ["Node", "Queue", "QueuedJob"]
 
 _PATIENCE_S: Final = 60.0
 _MOST: Final = 64 << 20
@@ -32,7 +32,7 @@ _STATE = re.compile(r"[a-z_]+")
 _Found = TypeVar("_Found")
 
 
-class Job(msgspec.Struct, frozen=True):
+class QueuedJob(msgspec.Struct, frozen=True):
     """A job. `state` as squeue says it, `reason` why it waits or has ended so."""
 
     number: int
@@ -99,7 +99,7 @@ class Queue:
     """Of the cluster that the caller's own configuration names."""
 
     def __init__(self) -> None:
-        self._jobs: _Asked[dict[str, Job]] = _Asked(self._ask_jobs)
+        self._jobs: _Asked[dict[str, QueuedJob]] = _Asked(self._ask_jobs)
         self.nodes: Callable[[], dict[str, Node]] = _Asked(self._ask_nodes)
 
     def must_be_there(self) -> None:
@@ -112,7 +112,7 @@ class Queue:
         except HugewiseError as error:
             raise UserError(f'engine = "slurm": {error.message}', hint="see: sinfo; scontrol ping") from None
 
-    def submit(self, text: str) -> Job:
+    def submit(self, text: str) -> QueuedJob:
         """Queue a job. Raises HugewiseError with what sbatch says."""
         said = self._said(["sbatch", "--parsable"], text.encode())
         number = _NUMBER.match(said.strip())
@@ -120,24 +120,24 @@ class Queue:
             raise HugewiseError(f"sbatch gives no number of a job: {printable(said)[:200]}")
         name = next(line.partition("=")[2] for line in text.splitlines() if line.startswith("#SBATCH --job-name="))
         self._jobs.forget()
-        return Job(int(number[0]), name, "PENDING")
+        return QueuedJob(int(number[0]), name, "PENDING")
 
-    def job(self, name: str) -> Job | None:
+    def job(self, name: str) -> QueuedJob | None:
         """The newest job of that name, which may have ended; None where Slurm knows none any more."""
         return self._jobs().get(name)
 
-    def cancel(self, job: Job, *how: str) -> None:
+    def cancel(self, job: QueuedJob, *how: str) -> None:
         """End it, or (`how`) send it a signal. One that has ended is no error. Raises HugewiseError."""
         self._said(["scancel", "--quiet", *how, str(job.number)])
         self._jobs.forget()
 
-    def _ask_jobs(self) -> dict[str, Job]:
-        found: dict[str, Job] = {}
+    def _ask_jobs(self) -> dict[str, QueuedJob]:
+        found: dict[str, QueuedJob] = {}
         said = self._said(["squeue", "--noheader", "--me", "--states=all", "--format=%i|%T|%j|%r"])
         for line in said.splitlines():
             number, state, name, reason = (*line.split("|", 3), "", "", "")[:4]
             if _NUMBER.fullmatch(number) and (name not in found or found[name].number < int(number)):
-                found[name] = Job(int(number), name, state, printable(reason)[:500])
+                found[name] = QueuedJob(int(number), name, state, printable(reason)[:500])
         return found
 
     def _ask_nodes(self) -> dict[str, Node]:

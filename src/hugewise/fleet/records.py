@@ -68,10 +68,13 @@ class HostGreeted(_Record, frozen=True, kw_only=True, tag="host_greeted"):
 
 
 class Stood(_Record, frozen=True, kw_only=True, tag="stood"):
-    """Which hosts measure, and which stand by for one that is lost; the same for all of a fleet's life."""
+    """Which hosts measure, and which stand by for one that is lost; the same for all of a fleet's life. `seed` of the
+    lot that they were drawn by.
+    """
 
     measuring: tuple[str, ...]
     spare: tuple[str, ...]
+    seed: str = ""
 
 
 class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):

@@ -94,9 +94,15 @@ class Room:
 
 
 def bring(
-    source: RunSource, place: Path, room: Room | None = None, *, on_step: Callable[[str], None] = lambda _: None
+    source: RunSource,
+    place: Path,
+    room: Room | None = None,
+    *,
+    look: Callable[[Path, str], None] = lambda *_: None,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> Brought:
-    """Have the run whole in the folder `place`, under its own name.
+    """Have the run whole in the folder `place`, under its own name. `look` is shown the folder and that name before it
+    has it, and raises HugewiseError for one that is not to lie there.
 
     Raises HostLostError where the host goes, StorageError where the disk here is full or broken, HugewiseError where
     what comes is not what the manifest says, or is more than there is room for.
@@ -112,6 +118,7 @@ def bring(
             if other != part:
                 discard(other)
         if whole(final, found):
+            look(final, found.run)
             discard(part)
             return known
         with (room or Room()).claimed(place, found.size):
@@ -120,6 +127,7 @@ def bring(
             for several in _together(_missing(part, found)):
                 _write(part, several, source)
                 on_step("part")
+            look(part, found.run)
             _on_disk(part)
             discard(final)  # of that name, and not it: what a kill left
             part.rename(final)

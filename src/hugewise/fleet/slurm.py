@@ -39,7 +39,7 @@ from hugewise.fleet.orders import (
     decode_answer,
 )
 from hugewise.fleet.place import HostPlace
-from hugewise.fleet.queue import Job, Queue
+from hugewise.fleet.queue import Queue, QueuedJob
 from hugewise.visible import printable
 
 __all__ = ["SlurmEngine", "job_text"]
@@ -125,7 +125,7 @@ class SlurmEngine:
     def _name(entry: HostEntry, assignment: Assignment) -> str:
         return f"hugewise-{assignment.fleet}-{assignment.number}-{entry.name}"
 
-    def _job(self, entry: HostEntry, assignment: Assignment) -> Job | None:
+    def _job(self, entry: HostEntry, assignment: Assignment) -> QueuedJob | None:
         """The last job of an assignment that is known to Slurm."""
         return self._queue.job(self._name(entry, assignment))
 
@@ -224,7 +224,7 @@ class SlurmEngine:
             for path in (asking, saying, answer, said):
                 discard(path)
 
-    def _answered(self, entry: HostEntry, job: Job, answer: Path, timeout: float) -> None:
+    def _answered(self, entry: HostEntry, job: QueuedJob, answer: Path, timeout: float) -> None:
         end = time.monotonic() + timeout
         while not answer.exists():
             now = self._queue.job(job.name)

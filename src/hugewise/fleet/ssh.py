@@ -25,8 +25,10 @@ __all__ = ["SshEngine", "over_ssh"]
 _LOST = 255  # ssh's own exit status: there was no connection, or it broke
 _CONNECT_S = 15
 # An order is all that a host is given: no agent, no display, no port of the caller's, whatever their ssh_config says.
-_NOTHING_ELSE = ("-a", "-x", "-o", "BatchMode=yes", "-o", "ClearAllForwardings=yes", "-o", "PermitLocalCommand=no")
-_NOTHING_ELSE += ("-o", "RemoteCommand=none")
+_NOTHING_ELSE = (
+    *("-a", "-x", "-o", "BatchMode=yes", "-o", "ClearAllForwardings=yes"),
+    *("-o", "PermitLocalCommand=no", "-o", "RemoteCommand=none"),
+)
 
 
 def over_ssh(
