@@ -33,19 +33,21 @@ window = "10m"
 blocks = {blocks}
 
 [between]
-settle = "0ms"
+settle = "{settle}ms"
 
 [[workload]]
 name = "chase"
 timeout = "30s"
-parameters = {{ bytes = "8m", loads = {loads} }}
+parameters = {{ bytes = "8m", loads = 1_000_000 }}
 """
 
 
-def study(rack: Rack, *, blocks: int, loads: int = 40_000_000, name: str = "small") -> Path:
-    """A study of two arms that an ordinary account has: about a second a block, most of it in the attempts."""
+def study(rack: Rack, *, blocks: int, settle: int = 500, name: str = "small") -> Path:
+    """A study of two arms that an ordinary account has. It waits so many milliseconds before each attempt, so that what
+    a block takes hardly depends on what else runs here: a second and some.
+    """
     path = rack.desk.folder / f"{name}-{blocks}.toml"
-    path.write_text(STUDY.format(name=name, blocks=blocks, loads=loads))
+    path.write_text(STUDY.format(name=name, blocks=blocks, settle=settle))
     return path
 
 

@@ -48,7 +48,7 @@ def left_behind(rack: Rack, host: str) -> list[str]:
 def test_a_whole_study_on_three_hosts(rack: Rack) -> None:
     """With a check before it: verdicts by host, quiet workers, and nothing left on hosts."""
     blocks = 4
-    fleet = Driven.run(rack, study(rack, blocks=blocks, loads=1_000_000), rack.inventory('look = "1s"\ncheck = 3'))
+    fleet = Driven.run(rack, study(rack, blocks=blocks, settle=0), rack.inventory('look = "1s"\ncheck = 3'))
     told = fleet.end()
     found = whole(fleet, blocks, {}, HOSTS)
     for results in found.values():
@@ -74,7 +74,7 @@ class Disturbed:
     """A fleet whose hosts and scheduler are disturbed, each in another way."""
 
     def __init__(self, rack: Rack) -> None:
-        self.blocks = 10
+        self.blocks = max(18, 12 + int(CUT_S))
         self.fleet = fleet = Driven.run(rack, study(rack, blocks=self.blocks), rack.inventory(QUICK))
         self.before = {}
         # A worker is killed.
@@ -90,7 +90,7 @@ class Disturbed:
         rack.mend("beta")
         fleet.until("alpha: its worker is gone")
         # The scheduler is killed.
-        self.before["gamma"] = fleet.log("gamma", fleet.number("gamma"))
+        self.before["gamma"] = fleet.in_a_block("gamma")
         (scheduler,) = rack.desk.pids("hugewise.fleet.dask.scheduler")
         os.kill(scheduler, signal.SIGKILL)
         self.told = fleet.end(CUT_S + 150)
@@ -127,7 +127,7 @@ class Taken:
     """A fleet whose coordinator is killed, with clocks that are an hour off, and a host whose disk is full."""
 
     def __init__(self, rack: Rack) -> None:
-        self.blocks = 7
+        self.blocks = 12
         rack.skew("alpha", 3600)
         rack.skew("beta", -3600)
         rack.small_spool("gamma", 6 << 20)
@@ -203,7 +203,7 @@ def test_a_disk_that_is_full_stops_a_run_until_there_is_room(taken: Taken) -> No
 
 def test_what_comes_back_late_is_kept_and_not_counted(rack: Rack) -> None:
     """A host that was replaced returns with its old run: that is brought as evidence, and the number is a fence."""
-    blocks = 4
+    blocks = 8
     rules = f'{QUICK}\nhosts_per_stratum = 2\npatience = "4s"\nstop_worker = false'
     fleet = Driven.run(rack, study(rack, blocks=blocks, name="late"), rack.inventory(rules))
     log = fleet.in_a_block("alpha")

@@ -16,7 +16,7 @@ from tests.state import changed, page_state
 
 pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchanged")]
 
-BLOCKS = 20
+BLOCKS = 14
 
 
 @pytest.fixture

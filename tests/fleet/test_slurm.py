@@ -42,8 +42,8 @@ spool = "{spool}"
 partition = "all"
 
 """
-QUESTION = FleetQuestion(text=STUDY.format(name="small", blocks=2, loads=100_000))
-LONG = FleetQuestion(text=STUDY.format(name="long", blocks=200, loads=40_000_000))
+QUESTION = FleetQuestion(text=STUDY.format(name="small", blocks=2, settle=0))
+LONG = FleetQuestion(text=STUDY.format(name="long", blocks=200, settle=200))
 
 
 @pytest.fixture(scope="module")
