@@ -35,6 +35,6 @@ def needed(study: Study, classes: int, comparisons: int) -> Iterator[str]:
         f"if they differ by {shares} of the effect"
     )
     yield (
-        f"the next host of a class is spoken of from {FEWEST} hosts on; how far they differ is known within twice of"
-        f" it from {spread} on"
+        f"the next host of a class is spoken of from {FEWEST} hosts on; how far they differ is known to within twice "
+        f"from {spread} on"
     )
