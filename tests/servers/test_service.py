@@ -117,7 +117,7 @@ def test_all_processes_of_a_server_are_looked_at_and_what_it_leaves_is_told(tmp_
     assert found.delivery.coverage["anon:4096"] > (32 + 32 + 24) << 20
     (mark,) = (each for each in found.disturbances if "server" in each)
     assert mark == "server left a process when it was stopped, which had to be killed"
-    assert dict(found.begun) == {"forked": 1, "executed": 0, "threads": 0, "ended": 0}
+    assert dict(found.begun) == {"forked": 1, "executed": 0, "threads": 0, "ended": 0, "shared_bytes": 0}
 
 
 def test_a_child_that_is_gone_is_seen_by_what_its_parent_counts(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_child_that_is_gone_is_seen_by_what_its_parent_counts(tmp_path: Path) 
     for words, ended in (("saves",), 1), ((), 0):
         found = run(tmp_path / str(ended), service(*words, asked=2))
         assert {tuple(one.begun.items()) for one in found.values()} == {
-            (("forked", 0), ("executed", 0), ("threads", 0), ("ended", ended))
+            (("forked", 0), ("executed", 0), ("threads", 0), ("ended", ended), ("shared_bytes", 0))
         }
 
 
