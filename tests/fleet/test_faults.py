@@ -13,10 +13,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.records import HostGone, HostReturned
+from hugewise.model.fleet import FleetResults
 from tests.fleet.driven import Driven, study, until, whole
 from tests.fleet.harness import HOSTS, Rack
 from tests.state import changed, page_state
@@ -46,7 +48,7 @@ def left_behind(rack: Rack, host: str) -> list[str]:
 
 
 def test_a_whole_study_on_three_hosts(rack: Rack) -> None:
-    """With a check before it: verdicts by host, quiet workers, and nothing left on hosts."""
+    """With a check before it: verdicts by host, one report, quiet workers, and nothing left on hosts."""
     blocks = 4
     fleet = Driven.run(rack, study(rack, blocks=blocks, settle=0), rack.inventory('look = "1s"\ncheck = 3'))
     told = fleet.end()
@@ -68,6 +70,12 @@ def test_a_whole_study_on_three_hosts(rack: Rack) -> None:
         assert cost.share is not None and cost.share < 0.003
         assert left_behind(rack, host) == []
     until(lambda: all(rack[host].pids() == [] for host in HOSTS), told=lambda: [rack[host].pids() for host in HOSTS])
+    reported = Driven(rack, "report", str(fleet.folder)).end()
+    page = (fleet.folder / "report.html").read_text()
+    pooled = msgspec.json.decode((fleet.folder / "fleet.json").read_bytes(), type=FleetResults)
+    for host in HOSTS:
+        assert host in reported and host in page
+    assert [each.host for each in pooled.hosts] == sorted(HOSTS)
 
 
 class Disturbed:

@@ -49,6 +49,7 @@ def host() -> FakeHost:
     return host
 
 
+@pytest.mark.whole
 def test_a_second_holder_is_told_the_pid_and_the_lock_dies_with_its_holder(host: FakeHost) -> None:
     with subprocess.Popen([sys.executable, "-c", _HOLDER, boot_id(host)], stdout=subprocess.PIPE) as holder:
         try:
@@ -263,6 +264,7 @@ def asked_in(*namespaces: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("namespaces", [("--net",), ("--mount",), ("--net", "--mount", "--uts", "--ipc")], ids=str)
 def test_the_lock_of_root_reaches_every_namespace_of_the_host(namespaces: tuple[str, ...]) -> None:
     need_root()
@@ -276,6 +278,7 @@ def test_the_lock_of_root_reaches_every_namespace_of_the_host(namespaces: tuple[
     assert asked_in(*namespaces) == "taken\n"
 
 
+@pytest.mark.whole
 def test_the_root_of_a_user_namespace_is_an_account_to_the_host() -> None:
     """It takes none of root's locks, so it keeps nobody from anything."""
     need_root()

@@ -391,6 +391,7 @@ def size(real: LocalHost) -> int:
     return sizes.hugetlb[0]
 
 
+@pytest.mark.whole
 def test_pages_of_a_real_node_are_filled_and_given_back(real: LocalHost, size: int, tmp_path: Path) -> None:
     need("node0" in real.names(NODES), "a kernel that knows NUMA nodes")
     journal = Journal.begin(real, tmp_path / "journal.jsonl", "test")
@@ -425,6 +426,7 @@ time.sleep(0.3)
 """
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("by", ["the run", "the next root call"])
 def test_a_real_pool_is_as_it_was_though_its_last_user_goes_late(
     real: LocalHost, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str

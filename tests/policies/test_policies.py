@@ -251,6 +251,7 @@ def test_a_size_without_a_knob_for_shared_memory_has_no_policy_of_it() -> None:
     assert {name for name in discover(PageSizes.discover(host)) if "shmem" in name} == {"thp-shmem", "mthp-64k-shmem"}
 
 
+@pytest.mark.whole
 def test_real_kernel_takes_every_system_policy(tmp_path: Path) -> None:
     need_root()
     host = LocalHost()
@@ -310,6 +311,7 @@ def shared_pages(kind: str) -> dict[str, int]:
     return {kind: size for kind, size in found.bytes.items() if kind.startswith("shmem:")}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("name", "page"), [("thp-shmem", 2 << 20), ("mthp-64k-shmem", 64 << 10), ("thp", 4 << 10)])
 def test_real_shared_memory_gets_the_pages_of_the_policies_that_are_about_it(
     name: str, page: int, tmp_path: Path
