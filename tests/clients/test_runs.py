@@ -300,7 +300,7 @@ def test_a_cut_link_fails_that_attempt_alone(there: Elsewhere, tmp_path: Path, m
     monkeypatch.setattr(ssh, "_WATCHED_S", 0.3)
     monkeypatch.setattr(ssh, "_PATIENCE_S", 1.0)
     monkeypatch.setattr(ssh, "SILENCE_S", 2)
-    monkeypatch.setitem(ssh._OPTIONS, "ConnectTimeout", "1")
+    monkeypatch.setattr(ssh, "_CONNECT_S", 1)
     cut, up = threading.Event(), threading.Event()
 
     def cutting() -> None:

@@ -3,8 +3,6 @@
 One connection carries all: first the probe itself, which a fixed line of shell puts into a new folder there, then the
 messages of its agent on the same stdin and stdout. Nothing listens. When the connection ends, so does the agent with
 all that it has started, and the folder is removed; where a link is cut and nobody tells it, a silence ends it.
-
-Source: ssh(1), ssh_config(5).
 """
 
 from __future__ import annotations
@@ -20,27 +18,20 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hugewise import reading
-from hugewise.errors import MachineError, UserError
-from hugewise.machine import programs
+from hugewise.errors import MachineError
 from hugewise.machine.agent import Agent
 from hugewise.machine.foreign import plain
+from hugewise.machine.ssh import ssh_command
 from hugewise.model.client import ClientHost
 
 __all__ = ["SILENCE_S", "Connection", "connect"]
 
 SILENCE_S = 30
 _WATCHED_S, _PATIENCE_S = 5.0, 15.0
-_CONNECT_S, _HELLO_S, _LEAVE_S = 10, 60.0, 15.0
+_CONNECT_S, _ALIVE_S = 10, 5
+_HELLO_S, _LEAVE_S = 60.0, 15.0
 _MOST_PROBE = 256 << 20
 _LAST_WORDS = 2000  # bytes of what ssh said
-# Against a hang of any kind; keys, users, jump hosts and the rest are the user's own configuration.
-_OPTIONS = {
-    "BatchMode": "yes",
-    "ConnectTimeout": str(_CONNECT_S),
-    "ServerAliveInterval": "5",
-    "ServerAliveCountMax": "3",
-    "ClearAllForwardings": "yes",
-}
 # Its words are the folder, the bytes of the probe, and the silence. No user's text is in it.
 _SHELL = """umask 077
 mkdir -- "$1" && chmod 711 -- "$1" || exit 73
@@ -125,11 +116,5 @@ def connect(host: ClientHost, program: Path) -> Connection:
 
 
 def _argv(host: ClientHost, place: str, size: int) -> list[str]:
-    ssh = programs.of_root("ssh")
-    if ssh is None:
-        raise UserError(
-            "ssh: no such program; clients on other hosts are reached by it", hint="apt install openssh-client"
-        )
-    options = [word for name, value in _OPTIONS.items() for word in ("-o", f"{name}={value}")]
     command = shlex.join(["sh", "-c", _SHELL, "hugewise", place, str(size), str(SILENCE_S)])
-    return [ssh, "-T", *options, *host.ssh[:-1], "--", host.ssh[-1], f"exec {command}"]
+    return ssh_command(host.ssh, f"exec {command}", connect_s=_CONNECT_S, alive_s=_ALIVE_S)

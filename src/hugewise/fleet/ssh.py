@@ -12,35 +12,29 @@ from types import TracebackType
 from typing import Self
 
 from hugewise import reading
-from hugewise.errors import HostLostError, HugewiseError, UserError
+from hugewise.errors import HostLostError, HugewiseError
 from hugewise.fleet import orders
 from hugewise.fleet.delivery import command
 from hugewise.fleet.inventory import HostEntry, Inventory
 from hugewise.fleet.orders import MOST_MESSAGE, HostAnswer, HostOrder
 from hugewise.fleet.programs import Talked, talked
-from hugewise.machine.programs import of_root
+from hugewise.machine.ssh import ssh_command
 
 __all__ = ["SshEngine", "over_ssh"]
 
 _LOST = 255  # ssh's own exit status: there was no connection, or it broke
-_CONNECT_S = 15
-# An order is all that a host is given: no agent, no display, no port of the caller's, whatever their ssh_config says.
-_NOTHING_ELSE = (
-    *("-a", "-x", "-o", "BatchMode=yes", "-o", "ClearAllForwardings=yes"),
-    *("-o", "PermitLocalCommand=no", "-o", "RemoteCommand=none"),
-)
+_CONNECT_S = _ALIVE_S = 15
 
 
 def over_ssh(
     entry: HostEntry, words: Sequence[str], data: bytes = b"", *, timeout: float, most: int = MOST_MESSAGE
 ) -> Talked:
-    """What a command says on the host. Raises HostLostError where there is no connection, HugewiseError."""
-    program = of_root("ssh")
-    if program is None:
-        raise UserError("ssh is not there", hint="apt install openssh-client")
+    """What a command says on the host. Raises HostLostError where there is no connection, UserError where there is no
+    ssh, HugewiseError.
+    """
     assert entry.ssh is not None  # the inventory sees to it
-    options = ["-T", *_NOTHING_ELSE, "-o", f"ConnectTimeout={_CONNECT_S}", "-o", "ServerAliveInterval=15"]
-    found = talked([program, *options, "--", entry.ssh, shlex.join(words)], data, timeout=timeout, most=most)
+    asked = ssh_command([entry.ssh], shlex.join(words), connect_s=_CONNECT_S, alive_s=_ALIVE_S)
+    found = talked(asked, data, timeout=timeout, most=most)
     if found.status == _LOST:
         raise HostLostError(f"{entry.name}: ssh {entry.ssh}: {found.why}", hint=f"try: ssh {entry.ssh} true")
     return found
