@@ -7,18 +7,25 @@ LOCKED := --locked $(MANIFEST)
 UV = $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate
 
-.PHONY: run setup test fuzz check bench torture docs go-tpc guest-probes wheel lock clean
+.PHONY: run setup test results fuzz check bench torture docs go-tpc guest-probes wheel lock clean
 
 run: .venv/ready
 	.venv/bin/hugewise run studies/demo.toml
 
 setup: .venv/ready
 
+# Each test that starts the program would compile it anew where bytecode may not be written.
+test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/ready
 	@echo "1 of 2: tests/ (pytest)"
 	.venv/bin/pytest -q --durations=20
 	@echo "2 of 2: the probe (cargo test), about 2 min on 2 cores, most of it to build them"
 	$(CARGO) test $(LOCKED) --workspace
+
+# Measure STUDY (a name in studies/) and add the run to its page in docs/results, where all its runs are judged together.
+results: .venv/ready
+	.venv/bin/hugewise run studies/$(STUDY).toml
+	.venv/bin/hugewise report "$$(ls -d results/$(STUDY)/*/ | tail -n1)" --page docs/results/$(STUDY).parquet
 
 # 10,000 broken inputs for each reader of what others write: about an hour. `make test` has a few hundred.
 fuzz: .venv/ready
@@ -41,9 +48,12 @@ torture: .venv/ready
 
 docs: .venv/ready
 	.venv/bin/python -m hugewise.cli.reference > docs/reference/study.md
+	.venv/bin/python -m hugewise.cli.inventory_reference > docs/reference/inventory.md
 	.venv/bin/python -m hugewise.report.json > docs/reference/report-json.md
 	.venv/bin/python -m hugewise.report.fleet_json > docs/reference/fleet-json.md
+	.venv/bin/python -m hugewise.report.two_runs_json > docs/reference/compare-json.md
 	.venv/bin/python -m hugewise.cli.audit_reference > docs/reference/audit.md
+	.venv/bin/python -m hugewise.cli.inspect_reference > docs/reference/inspect-json.md
 	.venv/bin/python tools/words.py > docs/concepts/words.md
 
 .venv/ready: tools/setup.sh tools/launcher.sh pyproject.toml requirements.lock $(PROBE_SOURCES)

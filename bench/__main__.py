@@ -2,14 +2,14 @@
 
 import sys
 
-from bench import fleet, growth, launch, load, placement, quiet, resident, statistics, summary
+from bench import fleet, growth, inspect, launch, load, placement, quiet, report, resident, sampler, statistics, summary
 
 sys.exit(
     max(
         main()
         for main in (
-            *(launch.main, load.main, statistics.main, summary.main, growth.main, fleet.main, resident.main),
-            *(placement.main, quiet.main),
+            *(launch.main, load.main, statistics.main, summary.main, growth.main, report.main, fleet.main),
+            *(resident.main, placement.main, quiet.main, sampler.main, inspect.main),
         )
     )
 )

@@ -8,7 +8,6 @@ under its hash chain, judged and summarised. The exponents say what ten times as
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import shutil
@@ -17,38 +16,22 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
+from bench import made_runs
+from bench.made_runs import ATTEMPT
 from hugewise.analysis.host_summary import summarised
 from hugewise.fleet import summaries
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.orders import FleetQuestion, Installed
 from hugewise.fleet.records import Assigned, FleetClosed, FleetOpened, HostGreeted, RunShipped
 from hugewise.fleet.strata import Stratum
-from hugewise.model.coin import commitment
-from hugewise.model.deployment import Deployment
 from hugewise.model.metric import COMMON
-from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
-from hugewise.model.trial import Attempt, DeliveryThreshold
 from hugewise.store import compacted
 from hugewise.store.folder import RunFolder
-from hugewise.store.log import sealed
-from hugewise.store.records import (
-    ArmRecord,
-    AttemptStored,
-    Begun,
-    BlockClosed,
-    BlockOpened,
-    CellRecord,
-    Closed,
-    KnobSet,
-    Opened,
-    Record,
-)
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 
@@ -60,8 +43,6 @@ KINDS = 2
 MOST_SECONDS, MOST_BYTES = 30.0, 2 << 30
 PLACE = Path(".bench/fleet")
 ARMS = ("base", "thp")
-RECORDED = Path(__file__).parent / "recorded"
-ATTEMPT = msgspec.json.decode((RECORDED / "attempt.json").read_bytes(), type=Attempt)
 CELL = ATTEMPT.cell
 
 
@@ -149,19 +130,18 @@ class Drawn(NamedTuple):
         levels = np.exp(0.02 * np.random.default_rng(kind).standard_normal((attempts // 2, 2)))
         texts = [_text(arm, order) for order, arm in enumerate(ARMS)]
         records: dict[str, str] = {}
-        lines = [msgspec.json.encode(KnobSet(t=0.0, id="all", values=ATTEMPT.knobs))]
+        lines = [made_runs.knobs()]
         for block, values in enumerate(levels.tolist(), 1):
-            events: list[Record] = [BlockOpened(t=block, block=block, cell=CELL, session=1, arms=ARMS)]
-            for order, (arm, value) in enumerate(zip(ARMS, values, strict=True)):
-                name = f"b{block:05d}-{order}-{arm}-1"
-                text = texts[order].replace('"@block"', str(block)).replace('"@value"', repr(value))
-                records[name] = text
-                events += [
-                    Begun(t=block, block=block, arms=[arm], number=1),
-                    AttemptStored(t=block, attempt=name, digest=hashlib.sha256(text.encode()).hexdigest()),
-                ]
-            events.append(BlockClosed(t=block, block=block, state="complete"))
-            lines += map(msgspec.json.encode, events)
+            filled = zip(ARMS, texts, values, strict=True)
+            made = {
+                arm: text.replace('"@block"', str(block)).replace('"@value"', repr(value))
+                for arm, text, value in filled
+            }
+            stored = iter(made.values())
+            for name, body in made_runs.events(block, CELL, made):
+                if name:
+                    records[name] = next(stored)
+                lines.append(body)
         gathered = PLACE / f"{attempts}-{kind}.parquet"
         compacted.write(gathered, records)
         return cls(gathered, lines)
@@ -170,43 +150,15 @@ class Drawn(NamedTuple):
 def run(place: Path, of: Study, drawn: Drawn, number: int) -> Path:
     """An ended run: its log under a seed of its own, and the file that its attempts were gathered in."""
     place.mkdir(parents=True)
-    seed = number.to_bytes(16, "big")
-    folder = RunFolder.create(place, of.name, study_json=msgspec.json.encode(of), study_toml=None, seed=seed)
-    known: dict[str, Any] = {"host": {"name": place.name}, "versions": {}, "settings": {}, "left_out": ()}
-    known |= {"run": folder.run, "study": of.name, "digest": of.digest, "seed_hash": commitment(seed)}
-    folder.append(Opened(t=0.0, mechanism="system", boot_id=ATTEMPT.boot_id, cells=(cell(),), **known))
-    head = RunFolder(folder.path).read().hash or ""
-    lines = []
-    last = msgspec.json.encode(Closed(t=len(drawn.lines), state="finished", seed=seed.hex()))
-    for body in (*drawn.lines, last):
-        line, head = sealed(body, head)
-        lines.append(line)
-    with (folder.path / "run.jsonl").open("ab") as log:
-        log.write(b"\n".join(lines) + b"\n")
+    cells, seed = (made_runs.cell(CELL, ARMS, {}),), number.to_bytes(16, "big")
+    folder = made_runs.ended(place, of, seed=seed, host=place.name, cells=cells, bodies=drawn.lines)
     shutil.copyfile(drawn.gathered, folder.path / "attempts.parquet")
     return folder.path
 
 
-def cell() -> CellRecord:
-    def arm(name: str) -> ArmRecord:
-        treatment = Treatment(policy=name, mechanism="system", target=PageTarget("any", 4096))
-        return ArmRecord(name, treatment, 0, Deployment(note=""))
-
-    return CellRecord(
-        id=CELL,
-        workload="chase",
-        values={},
-        metric=COMMON[0],
-        baseline="base",
-        delivery=DeliveryThreshold(0.95, 0.01),
-        arms=tuple(map(arm, ARMS)),
-    )
-
-
 def _text(arm: str, order: int) -> str:
     """The record of an attempt, with places for its block and its value."""
-    changes: dict[str, Any] = {"arm": arm, "baseline": arm == "base", "policy": arm, "order": order, "knobs": {}}
-    made = msgspec.to_builtins(msgspec.structs.replace(ATTEMPT, **changes, knobs_as="all", state="accepted"))
+    made = made_runs.template(arm, ARMS[0], order)
     made["block"], made["metrics"][COMMON[0].name] = "@block", "@value"
     return json.dumps(made)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import os
@@ -20,16 +21,31 @@ from tests.requirements import need_program
 __all__ = ["Browser", "browser"]
 
 _PATIENCE = 60.0  # seconds until a browser that does not answer is an error
+# What a browser wants to know of a key beside its name: its code, and the text that it types.
+_KEYS = {
+    ".": (190, "."),
+    "Enter": (13, "\r"),
+    " ": (32, " "),
+    "Tab": (9, ""),
+    "Escape": (27, ""),
+    "ArrowLeft": (37, ""),
+    "ArrowRight": (39, ""),
+}
 
 
 class Browser:
-    """One tab. `send` speaks the protocol itself: https://chromedevtools.github.io/devtools-protocol/."""
+    """One tab. `send` speaks the protocol itself: https://chromedevtools.github.io/devtools-protocol/.
+
+    `complaints` are what the page's console had of errors and warnings, uncaught errors, and dialogs, since `open`.
+    """
 
     def __init__(self, address: str) -> None:
         # Chromium refuses a connection that names an origin.
         self._socket = websocket.create_connection(address, timeout=_PATIENCE, suppress_origin=True)
         self._numbers = itertools.count(1)
-        self.send("Page.enable")
+        self.complaints: list[str] = []
+        for domain in ("Page", "Runtime", "Log"):
+            self.send(f"{domain}.enable")
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         """The answer to `method`; an error of the browser is an AssertionError."""
@@ -40,12 +56,27 @@ class Browser:
         found: dict[str, Any] = answer["result"]
         return found
 
-    def open(self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        """Show a file in a window of so many CSS pixels, and wait until it is laid out with its fonts."""
+    def open(
+        self,
+        path: Path,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
+        place: str = "",
+        script: bool = True,
+    ) -> None:
+        """Show a file in a window of so many CSS pixels, and wait until it is laid out with its fonts.
+
+        `place` is what stands behind the # of its address; without `script` the page's own is not run.
+        """
+        self.send("Page.navigate", url="about:blank")  # an address that differs behind its # alone is not loaded anew
+        self.send("Emulation.setScriptExecutionDisabled", value=not script)
+        self.complaints.clear()
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
-        self.send("Page.navigate", url=path.resolve().as_uri())
+        self.send("Page.navigate", url=path.resolve().as_uri() + (f"#{place}" if place else ""))
         self._until(lambda one: one.get("method") == "Page.loadEventFired")
         self.evaluate("document.fonts.ready.then(() => true)")
 
@@ -55,14 +86,49 @@ class Browser:
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 
+    def press(self, *keys: str) -> None:
+        """Press keys one after another: characters, or names as of KeyboardEvent.key."""
+        for key in keys:
+            code, text = _KEYS.get(key, (ord(key[0].upper()), key))
+            known = {"key": key, "windowsVirtualKeyCode": code}
+            self.send("Input.dispatchKeyEvent", type="keyDown", **known, **({"text": text} if text else {}))
+            self.send("Input.dispatchKeyEvent", type="keyUp", **known)
+
+    def point(self, x: float, y: float) -> None:
+        """Move the pointer there, in CSS pixels of the window."""
+        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def picture(self) -> bytes:
+        """The window as PNG."""
+        return base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"])
+
+    def printed(self) -> bytes:
+        """The page as PDF, with its backgrounds."""
+        return base64.b64decode(self.send("Page.printToPDF", printBackground=True)["data"])
+
     def close(self) -> None:
         self._socket.close()
 
     def _until(self, wanted: Any) -> dict[str, Any]:
         while True:
             one: dict[str, Any] = json.loads(self._socket.recv())
+            self.complaints += _complaint(one)
             if wanted(one):
                 return one
+
+
+def _complaint(one: dict[str, Any]) -> Iterator[str]:
+    """What of a message is an error, a warning or a dialog."""
+    told = one.get("params", {})
+    match one.get("method"):
+        case "Runtime.exceptionThrown":
+            yield str(told["exceptionDetails"])
+        case "Runtime.consoleAPICalled" if told["type"] in {"error", "warning", "assert"}:
+            yield str(told["args"])
+        case "Log.entryAdded" if told["entry"]["level"] in {"error", "warning"}:
+            yield str(told["entry"]["text"])
+        case "Page.javascriptDialogOpening":
+            yield f"dialog: {told['message']}"
 
 
 @contextmanager

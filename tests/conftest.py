@@ -33,7 +33,8 @@ settings.load_profile("explore" if os.environ.get("HUGEWISE_EXPLORE") == "1" els
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Parts(config))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Parts(config))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -1,7 +1,9 @@
-"""What a run of the tests is about to do and how long it takes, said at its start, and a line a part as it goes on.
+"""What a run of the tests is about to do and how long it takes, said at its start, and a line when a part is done.
 
-A part is a folder of tests/ ("." are the files beside this one). PARTS has the seconds of each on 2 cores with nothing
-beside: scaled, from runs beside other work, to the 25 minutes of all. HUGEWISE_RECORD_PARTS=1 prints what they took.
+A part is a folder of tests/ ("." are the files beside this one). PARTS has the seconds of each on 2 cores as they
+were in a run of all with little beside it. HUGEWISE_RECORD_PARTS=1 prints what they took.
+
+Tests that need no host to themselves can be done by two processes: `pytest -n 2 -m "not whole and not boots"`.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,10 +20,10 @@ __all__ = ["Parts", "part"]
 
 HERE = Path(__file__).parent
 PARTS = {
-    ".": 40, "advise": 180, "analysis": 60, "attempt": 30, "audit": 10, "cli": 35, "clients": 60, "deployment": 3,
-    "external": 15, "fleet": 370, "fuzz": 90, "guests": 540, "host": 30, "inspection": 8, "machine": 10, "model": 5,
-    "plan": 5, "policies": 10, "published": 2, "report": 60, "servers": 330, "session": 155, "stats": 130, "store": 5,
-    "study": 15, "torture": 100, "verification": 60, "workloads": 40,
+    ".": 50, "advise": 430, "analysis": 40, "attempt": 25, "audit": 12, "cli": 60, "clients": 115, "deployment": 20,
+    "external": 3, "fleet": 600, "fuzz": 100, "guests": 740, "host": 30, "inspection": 15, "machine": 17, "model": 2,
+    "plan": 2, "policies": 2, "published": 2, "report": 75, "servers": 420, "session": 260, "stats": 105, "store": 13,
+    "study": 4, "torture": 75, "verification": 80, "workloads": 27,
 }  # fmt: skip
 
 
@@ -36,43 +38,62 @@ def spent(seconds: float) -> str:
 
 
 class Parts:
-    """The plugin of pytest that says so."""
+    """The plugin of pytest that says so; not of a process that another one hands tests."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
+        self.processes = max(1, config.getoption("numprocesses", None) or 1)
         self.tests: Counter[str] = Counter()
+        self.done: Counter[str] = Counter()
         self.took: defaultdict[str, float] = defaultdict(float)
-        self.now, self.begin = "", time.monotonic()
+        self.begin = time.monotonic()
 
     def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> list[str]:
-        self.tests.update(part(item.path) for item in items)
-        whole, boots = (sum(item.get_closest_marker(name) is not None for item in items) for name in ("whole", "boots"))
+        if not items:  # other processes collect them
+            return []
+        host = sum(item.get_closest_marker(name) is not None for item in items for name in ("whole", "boots"))
+        return self.collected((item.nodeid for item in items), host)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: object, ids: Sequence[str]) -> None:
+        """Each process has collected the same tests; the first one's are told."""
+        if not self.tests:
+            for line in self.collected(ids, 0):
+                self.say(line)
+
+    def collected(self, names: Iterable[str], host: int) -> list[str]:
+        """What is about to be done."""
+        self.tests.update(map(self.part, names))
         return [
-            f"{len(items)} tests in {len(self.tests)} parts; whole, they take about {spent(self.left())} on 2 cores:",
-            f"{whole} start runs of hugewise or servers; page settings are turned, and put back (-m whole),",
-            f"{boots} boot a guest (-m boots)",
+            f"{self.tests.total()} tests in {len(self.tests)} parts; they take about {spent(self.left())} on 2 cores.",
+            f"{host} start runs, servers or guests (-m 'whole or boots'); page settings are turned, and put back.",
         ]
 
-    def left(self) -> float:
-        """Seconds, as they were recorded, of the parts that have not begun."""
-        return sum(PARTS.get(name, 0) for name in self.tests if name not in self.took)
+    def part(self, name: str) -> str:
+        return part(self.config.rootpath / name.split("::", maxsplit=1)[0])
 
-    def pytest_runtest_logstart(self, location: tuple[str, int | None, str]) -> None:
-        name = part(self.config.rootpath / location[0])
-        if name != self.now:
-            reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-            assert reporter is not None
-            if self.now:
-                reporter.write_line("")
-            self.now = name
-            gone, left = spent(time.monotonic() - self.begin), spent(self.left())
-            about = spent(PARTS.get(name, 0))
-            reporter.write_line(f"{name}: {self.tests[name]} tests, about {about} (gone {gone}, to go about {left})")
+    def left(self) -> float:
+        """Seconds, by what was recorded, of the tests that have not ended."""
+        return (
+            sum(PARTS.get(name, 0) * (1 - self.done[name] / all_) for name, all_ in self.tests.items()) / self.processes
+        )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.took[self.now] += report.duration
+        name = self.part(report.nodeid)
+        self.took[name] += report.duration
+        if report.when != "teardown":
+            return
+        self.done[name] += 1
+        if self.done[name] == self.tests[name]:
+            gone, left, took = (spent(s) for s in (time.monotonic() - self.begin, self.left(), self.took[name]))
+            self.say(f"\n{name}: {self.tests[name]} tests done in {took} (gone {gone}, to go about {left})")
+
+    def say(self, line: str) -> None:
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        assert reporter is not None
+        reporter.write_line(line)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if os.environ.get("HUGEWISE_RECORD_PARTS") == "1":
-            table = {name: round(seconds) or 1 for name, seconds in self.took.items()}
+            table = {name: round(seconds) or 1 for name, seconds in sorted(self.took.items())}
             terminalreporter.write_line(f"PARTS = {table}")

@@ -36,7 +36,9 @@ def test_the_concepts_name_every_policy_and_no_other() -> None:
     page = (ROOT / "docs/concepts/policies.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| `([a-z-]+(?:SIZE)?(?:-shmem)?)` \|", page, re.MULTILINE))
     sizes = PageSizes(base=4096, pmd=2 << 20, mthp=(64 << 10,), hugetlb=(2 << 20,), shmem=(64 << 10,))
-    offered = {re.sub(r"^(mthp|hugetlb|reserved|layout-hugetlb)-[^-]*", r"\1-SIZE", name) for name in discover(sizes)}
+    offered = {
+        re.sub(r"^(mthp|hugetlb|reserved|surplus|layout-hugetlb)-[^-]*", r"\1-SIZE", name) for name in discover(sizes)
+    }
     assert named == offered
 
 

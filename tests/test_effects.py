@@ -31,15 +31,19 @@ BY_PATH = {
         "attempt/performance",
         "attempt/resident",
         "host/local_machine",
+        "host/swap",
         "machine/probe",
         "machine/remote",
+        "session/session",
         "store/compacted",
         "store/folder",
         "store/log",
+        "store/samples",
     ),
     "the run's folder; and sockets, whose last name neither bind nor unlink follows, in a folder that lies in root's": (
         "guests/boot",
     ),
+    "the run's folder; and a folder of root's below the session's own": ("guests/resident",),
     "the spool and the folder of a fleet, which are root's own under root (`files.own`), and 0700 or made new": (
         "fleet/dask/worker",
         "fleet/breath",
@@ -59,6 +63,7 @@ BY_PATH = {
         "guests/debian",
         "guests/initramfs",
         "guests/kernels/store",
+        "guests/own_image",
         "guests/survey",
         "guests/workshop",
     ),
@@ -72,6 +77,7 @@ BY_PATH = {
     ),
     "a new folder of mode 0700 by mkdtemp(3), below the one where that is safe": ("clients/network",),
     "a device of this host, opened and closed": ("cli/main", "guests/accelerator"),
+    "a disk of the user's, opened to be read, and closed": ("guests/disks",),
     "an archive in memory": ("workloads/_elf",),
     "the torture tool: its own folder": (
         "torture/faults",
@@ -87,14 +93,17 @@ BY_PATH = {
 }
 PROGRAMS = {
     "the scheduler of a fleet: hugewise itself": ("fleet/dask/child", "fleet/dask/worker"),
-    "the probe": ("host/counting", "host/local_machine", "machine/probe"),
+    "the probe": ("host/counting", "host/fragmenter", "host/local_machine", "machine/probe"),
     "mount and ip, of this host's own, by root's own PATH": ("host/hugetlbfs", "host/network"),
     "ssh, of root's own PATH": ("clients/ssh",),
+    "virsh, of root's own PATH, where --connect asks for it": ("guests/virsh",),
     "as nobody": ("unprivileged", "guests/unpacking", "guests/kernels/build"),
     "hugewise itself, that a host of a fleet has run; ssh and sudo, by root's own PATH, with words that are quoted": (
         "fleet/examination",
         "fleet/keeper",
         "fleet/programs",
+        "fleet/summarising",
+        "fleet/waking",
         "fleet/worker",
     ),
     "hugewise itself, to be killed": (

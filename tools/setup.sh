@@ -74,7 +74,8 @@ say "installing the locked packages into .venv"
 "$uv" venv -q --allow-existing --python "$PYTHON" .venv
 # sync removes what the lock does not name, the two packages of this project included: so it comes first.
 # Wheels alone: a source would be built by what nothing pins.
-"$uv" pip sync -q --python .venv --require-hashes --only-binary :all: requirements.lock
+# Compiled once: where Python may write no bytecode, each start would compile scipy anew, for seconds.
+"$uv" pip sync -q --compile-bytecode --python .venv --require-hashes --only-binary :all: requirements.lock
 say "building the probe (Rust)"
 "$uv" pip install -q --python .venv --no-deps --no-build-isolation -e . ./probe
 say "building the launcher and the layout library (Rust)"

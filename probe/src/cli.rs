@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::counters::count;
+use crate::counters::{CountersArgs, count};
 use crate::launch::{bench, exec, keep_thp, run};
 use crate::machine::cpu;
 use crate::protocol::event::emit;
 use crate::protocol::examples::examples;
-use crate::work::{Work, touch};
-use crate::{agent, counters, load, scan, work};
+use crate::work::{Work, fault_cost, touch};
+use crate::{age, agent, counters, load, sample, scan, work};
 
 /// Launches, measures and inspects the page-size trials of hugewise.
 ///
@@ -33,10 +33,18 @@ enum Command {
     Load(Box<load::Options>),
     /// Count what processes do that run already, while the caller says so
     Count(count::CountArgs),
+    /// Read this machine's counters over time, until stdin ends
+    Sample(sample::SampleArgs),
     /// Say what page sizes back the memory of a live process
     Scan(scan::ScanArgs),
+    /// Say what size of pages backs each mapping of live processes, and how (root)
+    Folios(scan::folios::FoliosArgs),
     /// Map, touch and release memory once
     Touch(touch::TouchArgs),
+    /// Have no huge page left in what is free of this machine's memory, until stdin ends (root)
+    Fragment(age::FragmentArgs),
+    /// Say what page faults cost here
+    FaultCost,
     /// Run a program that cannot switch transparent huge pages off for itself
     KeepThp(keep_thp::KeepThpArgs),
     /// Start a program with pages of one kind, and become it: as hugewise-exec
@@ -44,7 +52,7 @@ enum Command {
     /// Say what TLBs this processor has, by CPUID
     Cpu,
     /// Say which performance counters can be opened here
-    Counters,
+    Counters(CountersArgs),
     /// Do what the host of a guest asks; as the guest's /init it is started without a subcommand
     Agent(agent::AgentArgs),
     /// Time the launcher itself
@@ -72,11 +80,15 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Work(work) => work::run(work)?,
         Command::Load(options) => load::main(*options)?,
         Command::Count(args) => count::main(&args)?,
+        Command::Sample(args) => sample::main(&args)?,
         Command::Scan(args) => scan::main(args)?,
+        Command::Folios(args) => scan::folios::main(&args)?,
         Command::Touch(args) => touch::main(args)?,
+        Command::Fragment(args) => age::main(&args)?,
+        Command::FaultCost => fault_cost::main()?,
         Command::KeepThp(args) => match keep_thp::main(&args)? {},
         Command::Cpu => cpu::main()?,
-        Command::Counters => counters::main()?,
+        Command::Counters(args) => counters::main(&args)?,
         Command::BenchLaunch(args) => bench::main(&args)?,
         Command::Describe(args) => describe(&args)?,
     }

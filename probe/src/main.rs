@@ -1,5 +1,6 @@
 //! hugewise-probe: launches, measures and inspects the page-size trials of hugewise.
 
+mod age;
 mod agent;
 mod cli;
 mod common;
@@ -9,6 +10,7 @@ mod load;
 mod machine;
 mod process;
 mod protocol;
+mod sample;
 mod scan;
 mod work;
 

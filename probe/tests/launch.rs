@@ -597,3 +597,21 @@ fn the_launcher_times_itself() {
         assert_eq!(output.status.code(), Some(status), "{argv0}");
     }
 }
+
+#[test]
+fn the_machines_counters_are_read_while_a_command_runs() {
+    let script = "import time\nheld = bytearray(64 << 20)\ntime.sleep(0.3)";
+    let said = Attempt::new(&["python3", "-c", script]).with("sample", 0.05).run();
+    let kinds: Vec<&str> = said.iter().map(|event| text(event, "ev")).collect();
+    assert_eq!(kinds, ["start", "series", "usage", "exit"]);
+    let series = one(&said, "series");
+    let times: Vec<u64> = series["t_ns"].as_array().unwrap().iter().map(|time| time.as_u64().unwrap()).collect();
+    // From before the launch to after the exit, and several times meanwhile.
+    assert!(times[0] < number(&said[0], "t_ns") && times[times.len() - 1] > number(one(&said, "exit"), "t_ns"));
+    assert!(times.len() >= 5 && times.is_sorted(), "{times:?}");
+    let faults = series["changed"]["vmstat.pgfault"].as_array().unwrap();
+    assert_eq!(faults.len(), times.len());
+    assert!(series["cpu_ns"].as_array().unwrap().last().unwrap().as_u64().unwrap() > 0);
+    let without = Attempt::new(&["true"]).run();
+    assert!(without.iter().all(|event| event["ev"] != "series"));
+}

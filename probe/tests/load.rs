@@ -23,6 +23,8 @@ enum Manner {
     Plain,
     /// A connection is closed after so many requests.
     Closes(u64),
+    /// The request of that number is answered late: after 200 ms.
+    Stalls(u64),
     /// Every request is answered with this.
     Says(&'static str),
 }
@@ -92,6 +94,10 @@ fn serve(mut stream: &UnixStream, store: &Store, manner: Manner, note: impl Fn(&
         note(&words);
         let reply = match (manner, words.as_slice()) {
             (Manner::Closes(after), _) if served == after => return,
+            (Manner::Stalls(late), [_, _]) if served == late => {
+                std::thread::sleep(std::time::Duration::from_millis(200));
+                b"$-1\r\n".into()
+            }
             (Manner::Says(reply), _) => reply.into(),
             (_, [verb]) if verb == b"DBSIZE" => format!(":{}\r\n", store.lock().unwrap().len()).into_bytes(),
             (_, [_, key]) => match store.lock().unwrap().get(key) {
@@ -147,6 +153,36 @@ fn one_invocation_goes_through_all_phases() {
     assert_eq!(number(timed, "sets") + number(timed, "hits") + number(timed, "misses"), 2000);
     assert_eq!(number(&timed["latency"], "count"), 2000);
     assert!(load["search"].is_null() && load["tuning"].is_null());
+}
+
+#[test]
+fn a_late_answer_is_the_worst_stall_and_in_the_tail_of_its_second() {
+    // One connection, so that the request of that number is late on the one that asks; the server answers that it has no
+    // such key, which is counted.
+    let server = Server::start(Manner::Stalls(700));
+    server.said(&["--preload", "--connections", "1"]);
+    let options = ["--operations", "2000", "--connections", "1", "--set-get", "0:1"];
+    let said = server.said(&options);
+    let timed = &one(&said, "load")["timed"];
+    let start = number(timed, "start_ns");
+    assert_eq!(start, number(said.iter().find(|event| event["name"] == "timed").unwrap(), "t_ns"));
+    let stalls = timed["stalls"].as_array().unwrap();
+    let worst = &stalls[0];
+    assert!(number(worst, "latency_ns") >= 200_000_000, "{stalls:?}");
+    assert_eq!(number(worst, "answered_ns") - number(worst, "sent_ns"), number(worst, "latency_ns"));
+    assert!(number(worst, "sent_ns") >= start && number(worst, "answered_ns") <= start + number(timed, "wall_ns"));
+    assert!(text(worst, "server").ends_with("/socket"));
+    assert_eq!(number(&timed["latency"], "max_ns") / 1_000_000, number(worst, "latency_ns") / 1_000_000);
+    // The whole histogram has every operation, the late one last.
+    let (up_to, counts) = (&timed["buckets"]["up_to_ns"], &timed["buckets"]["counts"]);
+    let sum: u64 = counts.as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(sum, 2000);
+    assert_eq!(up_to.as_array().unwrap().last().unwrap().as_u64().unwrap(), number(&timed["latency"], "max_ns"));
+    let seconds = &timed["seconds"];
+    let place = ((number(worst, "answered_ns") - start) / number(seconds, "interval_ns")) as usize;
+    assert_eq!(seconds["max_ns"][place].as_u64().unwrap(), number(worst, "latency_ns"));
+    let operations: u64 = seconds["operations"].as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(operations, 2000);
 }
 
 #[test]

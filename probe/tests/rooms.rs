@@ -13,8 +13,8 @@ const LAYERS: [&[&str]; 7] = [
     &["common"],
     &["protocol"],
     &["machine", "process"],
-    &["counters", "scan"],
-    &["agent", "launch", "load", "work"],
+    &["counters", "sample", "scan"],
+    &["age", "agent", "launch", "load", "work"],
     &["cli"],
     &["main"],
 ];

@@ -156,7 +156,10 @@ fn a_sparse_stream_is_no_trap() {
     let attempt = Attempt::python("import os; os.ftruncate(1, 1 << 43)");
     let events = attempt.run();
     assert!(exceeded(&events).starts_with("its stdout has more than"));
-    assert_eq!((attempt.size("stdout"), &one(&events, "exit")["code"]), (MOST, &json!(0)));
+    assert_eq!(attempt.size("stdout"), MOST);
+    // On a busy machine somebody may have looked before it could end.
+    let code = &one(&events, "exit")["code"];
+    assert!(code == &json!(0) || code.is_null(), "{code}");
 }
 
 #[test]

@@ -13,10 +13,23 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from hugewise.errors import StorageError, UserError
 
-__all__ = ["OWN", "RESUME", "caller", "changeable", "hand_over", "made_folder", "own", "storing", "sync", "write_whole"]
+__all__ = [
+    "OWN",
+    "RESUME",
+    "caller",
+    "changeable",
+    "drafted",
+    "hand_over",
+    "made_folder",
+    "own",
+    "storing",
+    "sync",
+    "write_whole",
+]
 
 RESUME = "free some space or name another folder with --results; what was accepted is kept: hugewise resume"
 """The cure for a file of a run."""
@@ -47,7 +60,18 @@ def sync(path: Path) -> None:
 
 def write_whole(path: Path, data: bytes, mode: int = 0o644, owner: tuple[int, int] | None = None) -> None:
     """Have `data` in the file `path`, on disk when this returns; at any moment it is the old file or the new one. It
-    belongs to the account and the group `owner`, else to the caller.
+    belongs to the account and the group `owner`, else to the caller. Raises OSError, and leaves nothing beside it then.
+    """
+    with drafted(path, mode, owner) as file:
+        file.write(data)
+
+
+@contextmanager
+def drafted(
+    path: Path, mode: int = 0o644, owner: tuple[int, int] | None = None, *, over: bool = True
+) -> Iterator[BinaryIO]:
+    """A file to write, which is `path` when the block has ended well, and is gone where it has not. `over`: it takes
+    the place of what is there; else FileExistsError, whoever put it there meanwhile.
 
     Written beside its place, synced, renamed, and the folder synced: without the last two a power cut may leave a name
     with an empty file, or none. Raises OSError, and leaves nothing beside it then.
@@ -55,13 +79,17 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644, owner: tuple[int, in
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fchmod(file.fileno(), mode)
             if owner is not None:
                 os.fchown(file.fileno(), *owner)
             os.fsync(file.fileno())
-        os.replace(draft, path)  # noqa: PTH105  (names, not paths)
+        if over:
+            os.replace(draft, path)  # noqa: PTH105  (names, not paths)
+        else:
+            os.link(draft, path)
+            os.unlink(draft)  # noqa: PTH108
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(draft)  # noqa: PTH108

@@ -12,7 +12,7 @@ import sys
 
 import msgspec
 
-__all__ = ["json_text", "printable", "say", "say_json"]
+__all__ = ["json_text", "printable", "say", "say_json", "say_line"]
 
 _SPACES = re.compile(r"[\n\t\r]")
 
@@ -51,6 +51,14 @@ def json_text(value: object) -> str:
 def say_json(value: object) -> None:
     """Print a value as `json_text`."""
     sys.stdout.write(json_text(value) + "\n")
+
+
+def say_line(value: object) -> None:
+    """Print a value as JSON in one line, at once: of one look after the other."""
+    told = msgspec.json.encode(value).decode()
+    shown = told if told.isprintable() else "".join(one if one.isprintable() else _escaped(one) for one in told)
+    sys.stdout.write(f"{shown}\n")
+    sys.stdout.flush()
 
 
 def _escaped(one: str) -> str:

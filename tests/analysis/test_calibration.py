@@ -138,8 +138,9 @@ def test_a_treatments_name_is_not_its_identity() -> None:
     assert identity(THP) != identity(msgspec.structs.replace(THP, advice="none"))
 
 
-def test_a_treatment_without_a_layout_is_what_it_was_before_there_were_layouts() -> None:
+def test_a_treatment_without_what_came_later_is_what_it_was_before() -> None:
     target = PageTarget("thp", 2 << 20)
     known = Treatment(policy="thp", mechanism="process", target=target, advice="huge")
     assert identity(known) == "1967d5d784224b24"
     assert identity(msgspec.structs.replace(known, layout="thp")) != identity(known)
+    assert identity(msgspec.structs.replace(known, surplus=True)) != identity(known)

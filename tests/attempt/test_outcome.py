@@ -22,7 +22,7 @@ RESULT = probe.Result(workload="chase", wall_ns=500_000_000, metrics={"ns_per_lo
 
 def counters(scope: Any, **values: int | None) -> probe.Counters:
     counts = {
-        name.replace("_", "-"): probe.Count(
+        name if name == "walk_steps" else name.replace("_", "-"): probe.Count(
             value=value, reason=None if value is not None else "ENOENT", enabled_ns=1, running_ns=1
         )
         for name, value in values.items()
@@ -254,7 +254,11 @@ def test_counters_of_servers_are_the_servers_own_and_make_the_rates() -> None:
             cycles=2000,
             instructions=4000,
             dTLB_load_misses=10,
-            dtlb_walk_steps=30,
+            walk_steps=30,
+            cache_references=1,
+            cache_misses=1,
+            branches=1,
+            branch_misses=1,
             page_faults=5,
             context_switches=8,
             cpu_migrations=1,
@@ -275,7 +279,7 @@ def test_what_is_not_counted_of_servers_has_the_probes_reason() -> None:
     assert found.metrics["instructions"] == 4000
     for name in ("cycles", "dtlb_load_misses", "ipc", "dtlb_mpki"):
         assert (found.metrics[name], found.absent[name]) == (None, "ENOENT")
-    assert found.absent["walk_steps_pki"] == "dtlb-walk-steps was not counted"
+    assert found.absent["walk_steps_pki"] == "walk_steps was not counted"
 
 
 def test_servers_that_could_not_be_counted_say_why_and_never_have_the_clients_counters() -> None:

@@ -32,11 +32,13 @@ def test_the_reference_is_the_generated_text() -> None:
 
 def test_rules_are_whole_and_their_ids_stable() -> None:
     rules = discover()
-    assert len({rule.title for rule in rules.values()}) == len(rules) == 54
+    assert len({rule.title for rule in rules.values()}) == len(rules) == 67
     for rule in rules.values():
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", rule.id)
         assert rule.why.endswith(".") and not rule.title.endswith(".") and not rule.cure.endswith(".")
-        assert rule.sources and all(re.match(r"https?://|Linux|systemd|[a-z.-]+\(\d\)", one) for one in rule.sources)
+        assert rule.sources and all(
+            re.match(r"https?://|Linux|systemd|libvirt: |QEMU: |[a-z.-]+\(\d\)", one) for one in rule.sources
+        )
 
 
 def test_claims_name_policies_that_there_are() -> None:

@@ -97,6 +97,24 @@ def postgres(huge: str, shared: str | None, *, settings: str = "", unit: str | N
     )
 
 
+SAME = "<currentMemory unit='GiB'>1</currentMemory>"
+HUGE_2M = "<memoryBacking><hugepages><page size='2048'/></hugepages></memoryBacking>"
+SHARED = "<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>"
+SHARED_HUGE = (
+    "<memoryBacking><hugepages><page size='2048'/></hugepages><source type='memfd'/><access mode='shared'/>"
+    "</memoryBacking>"
+)
+BALLOON = "<memballoon model='virtio' {}/>"
+HOSTDEV = "<hostdev mode='subsystem' type='pci'><source/></hostdev>"
+VIRTIOFS = "<filesystem type='mount'><driver type='virtiofs'/></filesystem>"
+
+
+def domain(about: str, devices: str = "", memory: str = "1024", folder: str = "/etc/libvirt/qemu") -> Change:
+    """A virtual machine of libvirt's: what its domain says, and its devices."""
+    text = f"<domain type='kvm'><name>vm</name><memory unit='MiB'>{memory}</memory>{about}"
+    return put(f"{folder}/vm.xml", f"{text}<devices>{devices}</devices></domain>")
+
+
 def java(version: str, *options: str) -> Change:
     home = "/usr/lib/jvm/jdk"
     return both(
@@ -244,6 +262,41 @@ CASES: dict[str, tuple[Change, Change]] = {
         both(knob("enabled", "always"), service(f'ExecStartPre=sh -c "echo always > {THP}/enabled"', name="turn")),
     ),
     "pool-lost-at-boot": (pool(total=8, free=8), both(pool(total=8, free=8), asked(8))),
+    # virtual machines
+    "vm-ballooned-at-boot": (domain("<currentMemory unit='MiB'>512</currentMemory>"), domain(SAME)),
+    "vm-balloon": (domain("", BALLOON.format("")), domain("", "<memballoon model='none'/>")),
+    "vm-free-page-reporting": (
+        domain("", BALLOON.format("freePageReporting='on'")),
+        domain("", BALLOON.format("freePageReporting='off'")),
+    ),
+    "vm-hotplug": (
+        domain("<maxMemory slots='4' unit='GiB'>8</maxMemory>"),
+        domain("<maxMemory slots='4' unit='GiB'>1</maxMemory>"),
+    ),
+    "vm-vfio": (domain("", HOSTDEV), both(domain(HUGE_2M, HOSTDEV), pool(total=512, free=512), asked(512))),
+    "vm-shared-memory-not-huge": (domain(SHARED), both(domain(SHARED_HUGE), pool(total=512, free=512), asked(512))),
+    "vm-sharer-without-shared-memory": (
+        domain("", VIRTIOFS),
+        both(domain(SHARED_HUGE, VIRTIOFS), pool(total=512, free=512), asked(512)),
+    ),
+    "vm-merged": (
+        both(domain(SAME), put("/sys/kernel/mm/ksm/run", "1\n")),
+        both(domain("<memoryBacking><nosharepages/></memoryBacking>"), put("/sys/kernel/mm/ksm/run", "1\n")),
+    ),
+    "vm-nx-huge-pages": (
+        both(domain(SAME), put("/sys/module/kvm/parameters/nx_huge_pages", "Y\n")),
+        put("/sys/module/kvm/parameters/nx_huge_pages", "Y\n"),  # no guests
+    ),
+    "vm-memory-limit": (
+        domain("<memtune><hard_limit unit='GiB'>1</hard_limit></memtune>"),
+        domain("<memtune><hard_limit unit='GiB'>2</hard_limit></memtune>"),
+    ),
+    "vm-not-whole-pages": (domain(SAME, memory="1023"), domain(SAME)),
+    "vm-bare-hugepages": (
+        both(domain("<memoryBacking><hugepages/></memoryBacking>"), pool(total=512, free=512), asked(512)),
+        both(domain(HUGE_2M), pool(total=512, free=512), asked(512)),
+    ),
+    "vm-pool-too-small": (domain(HUGE_2M), both(domain(HUGE_2M), pool(total=512, free=512), asked(512))),
     # pools
     "pool-stranded": (
         both(asked(512), pool(total=512, free=500, reserved=100)),

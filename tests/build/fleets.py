@@ -64,8 +64,11 @@ def a_fleet(
     study: Mapping[str, Any] | None = None,
     records: Sequence[FleetRecord] = (),
     closed: bool = True,
+    first: int = 1,
 ) -> Path:
-    """A fleet's folder; each host has a run with an id, a seed and a mechanism of its own. `records` end its log."""
+    """A fleet's folder; each host has a run with an id, a seed and a mechanism of its own. `records` end its log.
+    Machines and runs are numbered from `first` on: those of another fleet begin elsewhere.
+    """
     of = the_study(**study or {})
     made = FleetFolder.new(results, of.name)
     made.make(study_toml="", hosts_toml="")
@@ -80,7 +83,7 @@ def a_fleet(
             installed=installed(),
         )
     )
-    for number, host in enumerate(hosts, 1):
+    for number, host in enumerate(hosts, first):
         made.append(
             HostGreeted(
                 t=2.0,
@@ -111,7 +114,7 @@ def a_fleet(
 
 
 def _run(results: Path, of: Any, host: FleetHostMade, number: int, cells: tuple[CellRecord, ...]) -> Path:
-    random = np.random.default_rng(number)
+    random = np.random.default_rng(number % 1000)
     differences: list[float | None] = list(host.effect + host.sd * random.standard_normal(host.pairs))
     if host.failing:
         differences = [None] * host.pairs

@@ -82,6 +82,7 @@ class FakeHost:
         self.fixed = {
             "/proc/sys/kernel/random/boot_id": BOOT_ID,
             "/proc/meminfo": "MemTotal:       67108864 kB\nHugepagesize:       2048 kB\n",
+            "/proc/buddyinfo": "Node 0, zone   Normal" + "      1" * 11 + "\n",  # up to 4 MiB
         }
         if thp:
             self._add_thp(mthp)

@@ -30,6 +30,7 @@ _IN, _OUT = struct.Struct("<IIQQIIIHH"), struct.Struct("<IiQ")
 _LOOKUP, _FORGET, _GETATTR, _OPEN, _READ, _INIT, _INTERRUPT, _FORGETS = 1, 2, 3, 14, 15, 26, 36, 42
 _NO_REPLY = (_FORGET, _READ, _INTERRUPT, _FORGETS)
 _SIZE = 4096
+_MNT_FORCE, _MNT_DETACH = 1, 2
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 _HELD = r"""
@@ -98,7 +99,8 @@ def stuck() -> Iterator[int]:
         Path(folder).rmdir()
         need(False, f"a FUSE of one's own ({os.strerror(ctypes.get_errno())})")
     asked = threading.Event()
-    threading.Thread(target=_serve, args=(device, asked), daemon=True).start()
+    server = threading.Thread(target=_serve, args=(device, asked), daemon=True)
+    server.start()
     held = looking = None
     try:
         held = subprocess.Popen(
@@ -116,8 +118,11 @@ def stuck() -> Iterator[int]:
         for each in (held, looking):
             if each is not None:
                 each.kill()
-        os.close(device)  # the server is gone: whoever waited for it goes on
-        _LIBC.umount2(folder.encode(), 2)
+        # By force: the connection is aborted, so whoever waits for the server goes on, and its own reading ends, too.
+        # (To close the device alone does neither while a read of it is under way.)
+        _LIBC.umount2(folder.encode(), _MNT_FORCE | _MNT_DETACH)
+        server.join(10)
+        os.close(device)
         for each in (held, looking):
             if each is not None:
                 each.wait(10)

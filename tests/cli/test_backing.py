@@ -90,7 +90,7 @@ def test_this_very_process_is_looked_at(call: Call) -> None:
         (("1", "--policy", "nonsense"), "--policy nonsense: not a policy of this machine"),
         (("1", "--share", "x"), "--share x: not a share"),
         (("1", "--share", "120%"), "a share lies between 0 and 1"),
-        ((), "Missing argument 'PID|UNIT'"),
+        ((), "Missing argument 'PID|UNIT|DOMAIN'"),
     ],
 )
 def test_bad_input_is_said_with_its_cure(words: tuple[str, ...], said: str, call: Call) -> None:

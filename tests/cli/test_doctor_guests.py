@@ -12,10 +12,12 @@ import pytest
 from hugewise.cli import doctor
 from hugewise.cli.doctor import examine
 from hugewise.guests import accelerator, debian, image, initramfs, kernels, nfs, program, requirements, survey
+from hugewise.guests.accelerator import NoKvm
 from hugewise.guests.kernels import tools
 from hugewise.host import network
 from hugewise.model.check import Check
 from hugewise.model.guest import Backing
+from hugewise.model.pages import THP
 from hugewise.model.results import LeftOut
 from hugewise.model.workload import Missing
 from hugewise.plan.plan import Plan
@@ -41,11 +43,13 @@ def study(**guest: Any) -> Study:
 @pytest.fixture
 def able(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """A host that has all that guests need, and both kernels; nothing is booted."""
-    monkeypatch.setattr(program, "missing", lambda _: None)
-    monkeypatch.setattr(program, "find", lambda _: "/usr/bin/qemu-system-aarch64")
+    monkeypatch.setattr(program, "missing", lambda *_: None)
+    monkeypatch.setattr(program, "find", lambda *_: "/usr/bin/qemu-system-aarch64")
     monkeypatch.setattr(program, "version", lambda _: "7.2.22")
     monkeypatch.setattr(initramfs, "guest_probe", lambda _: Path("/share/probe-arm64"))
-    monkeypatch.setattr(accelerator, "refusal", lambda _: "guests of arm64 are emulated on this x86_64 host")
+    monkeypatch.setattr(
+        accelerator, "refusal", lambda _: NoKvm("guests of arm64 are emulated on this x86_64 host", "measure on arm64")
+    )
     monkeypatch.setattr(kernels, "available", lambda *_: kernel("arm64"))
     monkeypatch.setattr(survey, "find", lambda *_: SURVEY)
     monkeypatch.setattr(image, "cached", lambda *_: False)
@@ -82,7 +86,7 @@ def test_what_guests_need_is_a_section_of_a_studys_doctor(able: pytest.MonkeyPat
 
 
 def test_a_host_without_qemu_or_agent_is_told_how_to_get_them(able: pytest.MonkeyPatch) -> None:
-    able.setattr(program, "missing", lambda _: QEMU)
+    able.setattr(program, "missing", lambda *_: QEMU)
     able.setattr(initramfs, "guest_probe", lambda _: Missing("no probe for guests of arm64: make guest-probes"))
     found = of_guests(study())
     assert (found["QEMU"].state, found["QEMU"].cure) == ("missing", "apt install qemu-system-arm")
@@ -104,7 +108,7 @@ def test_a_kernel_that_is_not_there_yet_says_what_the_first_run_does(able: pytes
 
 
 def test_one_line_installs_all_that_the_guests_of_a_study_lack(able: pytest.MonkeyPatch) -> None:
-    able.setattr(program, "missing", lambda _: QEMU)
+    able.setattr(program, "missing", lambda *_: QEMU)
     able.setattr(kernels, "available", lambda *_: None)
     able.setattr(tools, "missing", lambda _: (Missing("no bison", "bison"), Missing("no gelf.h", "libelf-dev")))
     able.setattr(nfs, "missing", lambda: (Missing("no NFS server", "nfs-ganesha nfs-ganesha-vfs"),))
@@ -228,8 +232,19 @@ def test_doctor_of_a_study_that_lacks_qemu_ends_with_1(
     able.setenv("COLUMNS", "100")
     assert doctor.main(path, as_json=False) == 0
     capsys.readouterr()
-    able.setattr(program, "missing", lambda _: QEMU)
+    able.setattr(program, "missing", lambda *_: QEMU)
     assert doctor.main(path, as_json=False) == 1
     said = capsys.readouterr().out
     assert "its guests" in said
     assert "cure: apt install qemu-system-arm" in said
+
+
+def test_a_guest_that_a_dry_run_refuses_is_not_accepted(able: pytest.MonkeyPatch) -> None:
+    """64 GiB on a host of 23: the same plan says it here."""
+    host = Files({"/proc/meminfo": f"MemTotal: {23 << 20} kB\n", f"{THP}/enabled": "always [madvise] never"})
+    able.setattr(feasibility, "at_rest", lambda _: host)
+    large = study(memory="64g")
+    assert feasibility.make_plan(large).cells == ()
+    found = [check for check in feasibility.guest_checks(large) if check.state == "missing"]
+    assert any("a guest needs 64 GiB, the host has 23 GiB" in check.finding for check in found)
+    assert [check for check in feasibility.guest_checks(study(memory="1g")) if check.state == "missing"] == []

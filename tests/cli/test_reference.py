@@ -9,7 +9,7 @@ from hugewise import workloads
 from hugewise.cli.reference import studies_reference
 from hugewise.model.guest import Backing
 from hugewise.model.metric import COMMON
-from hugewise.study.guest import BackingUse
+from hugewise.study.backing import BackingUse
 from hugewise.study.keys import keys_of
 from hugewise.study.load import read
 from hugewise.study.study import Study
@@ -54,12 +54,15 @@ def test_the_examples_of_the_page_can_be_read() -> None:
     study = read(data, "examples")
     assert study.workload[0].delivery.base_above == 0.01
     assert study.policies[2].set == {"defrag": "defer"}
-    # In guests: not on a duet's terms, with the CPUs that they have, and a kernel is had in one way.
-    del guests["design"]["kind"], guests["workload"][0]["client_cpus"]
+    # In guests: not on a duet's terms, with the CPUs and the memory that they have, and a kernel is had in one way.
+    del guests["design"]["kind"], guests["workload"][0]["client_cpus"], guests["workload"][0]["memory_age"]
     guests["kernel"] = [
         {key: value for key, value in guests["kernel"][0].items() if key not in others}
         for others in (("build", "path", "modules"), ("package", "path", "modules"), ("package", "build", "suite"))
     ]
+    # A disk of one's own has no packages added, and guests that run together are pinned by their slots.
+    assert {"image", "image_format", "root", "pin"} <= guests["guest"].keys()
+    guests["guest"] = {k: v for k, v in guests["guest"].items() if k not in ("image", "image_format", "root", "pin")}
     for kernel, name in zip(guests["kernel"], ("a", "b", "c"), strict=True):
         kernel["name"] = name
     backing = {
@@ -69,4 +72,11 @@ def test_the_examples_of_the_page_can_be_read() -> None:
     study = read(guests, "examples")
     assert study.guest is not None
     assert (study.guest.arch, study.guest.memory, study.kernel[2].path) == ("arm64", 2 << 30, "/boot/vmlinuz")
-    assert study.policies[2].backing == Backing(pages="hugetlb-2m", source="file", preallocate=False, nodes=(0,))
+    assert study.policies[2].backing == Backing(
+        pages="hugetlb-2m",
+        source="file",
+        preallocate=False,
+        nodes=(0,),
+        share=True,
+        by_node=("hugetlb-2m", "hugetlb-1g"),
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hugewise.model.client import ClientHost
-from tests.requirements import need, need_program, need_root
+from tests.build import sshd
 
 __all__ = ["Elsewhere", "elsewhere"]
 
@@ -67,45 +66,21 @@ def _ip(*words: str) -> None:
 @contextmanager
 def elsewhere(folder: Path) -> Iterator[Elsewhere]:
     """One that is reached by keys of its own. Root only."""
-    need_root()
-    need_program("ssh", "openssh-client")
-    need(Path("/usr/sbin/sshd").exists(), "/usr/sbin/sshd (apt install openssh-server)")
-    need_program("ip", "iproute2")
+    sshd.needed()
     number = os.getpid() % 60_000
     name, near = f"hw{number}", f"hwn{number}"
     net = f"10.{200 + number % 50}.{number // 50 % 250}"
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
     for key in ("host", "user"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True)
-    (folder / "authorized").write_text((folder / "user.pub").read_text())
+        sshd.key_pair(folder / key)
     there, here = f"{net}.2", f"{net}.1"
-    go_tpc = Path(sys.executable).parent
-    (folder / "sshd_config").write_text(
-        f"""ListenAddress {there}
-Port {_PORT}
-HostKey {folder}/host
-PidFile none
-AuthorizedKeysFile {folder}/authorized
-StrictModes no
-UsePAM no
-PasswordAuthentication no
-PermitRootLogin prohibit-password
-SetEnv PATH={go_tpc}:/usr/local/bin:/usr/bin:/bin
-"""
-    )
-    (folder / "known").write_text(f"[{there}]:{_PORT} {(folder / 'host.pub').read_text()}")
+    (folder / "known").write_text(sshd.known(there, _PORT, folder / "host"))
     (folder / "ssh_config").write_text(
-        f"""Host elsewhere
-  HostName {there}
-  Port {_PORT}
-  User root
-  IdentityFile {folder}/user
-  IdentitiesOnly yes
-  UserKnownHostsFile {folder}/known
-"""
+        sshd.reached_by(
+            name="elsewhere", address=there, port=_PORT, account="root", key=folder / "user", known=folder / "known"
+        )
     )
-    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     _ip("netns", "add", name)
     try:
         _ip("link", "add", near, "type", "veth", "peer", "name", "eth0", "netns", name)
@@ -117,37 +92,24 @@ SetEnv PATH={go_tpc}:/usr/local/bin:/usr/bin:/bin
             ["link", "set", "lo", "up"],
         ):
             _ip("-n", name, *words)
-        with (folder / "sshd.log").open("wb") as log:
-            sshd = subprocess.Popen(
-                ["ip", "netns", "exec", name, "/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "sshd_config")],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        found = Elsewhere(name, near, there, here, folder, sshd)
-        try:
-            _wait(there)
-            yield found
-        finally:
-            for pid in found.processes():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, 9)
-            sshd.terminate()
-            sshd.wait(10)
+        go_tpc = Path(sys.executable).parent
+        with sshd.serving(
+            ["ip", "netns", "exec", name],
+            folder,
+            address=there,
+            port=_PORT,
+            key=folder / "host",
+            authorized=folder / "user.pub",
+            more=f"SetEnv PATH={go_tpc}:/usr/local/bin:/usr/bin:/bin",
+        ) as serving:
+            found = Elsewhere(name, near, there, here, folder, serving)
+            try:
+                yield found
+            finally:
+                for pid in found.processes():
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, 9)
     finally:
         with suppress(subprocess.CalledProcessError):
             _ip("link", "del", near)
         _ip("netns", "del", name)
-
-
-def _wait(address: str) -> None:
-    end = time.monotonic() + 10
-    while True:
-        try:
-            socket.create_connection((address, _PORT), 1).close()
-        except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
-        else:
-            return

@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 
 import hugewise
 from hugewise import beneath
-from tests.requirements import need_own_namespaces, need_program, need_root
+from tests.build import sshd
+from tests.requirements import need_own_namespaces, need_program
 
 __all__ = ["DESK", "HOSTS", "Machine", "Rack"]
 
@@ -40,30 +40,6 @@ import sys
 sys.path[:0] = {paths!r}
 from hugewise.cli.main import main
 sys.exit(main())
-"""
-
-_SSHD = """
-Port 22
-ListenAddress {address}
-HostKey {folder}/key
-AuthorizedKeysFile {keys}
-PidFile none
-UsePAM no
-StrictModes no
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-SetEnv PYTHONPATH={path} PYTHONDONTWRITEBYTECODE=1
-Subsystem sftp internal-sftp
-"""
-
-_SSH = """
-Host {name}
-  HostName {address}
-  User {account}
-  IdentityFile {key}
-  IdentitiesOnly yes
-  UserKnownHostsFile {known}
-  StrictHostKeyChecking yes
 """
 
 
@@ -117,12 +93,14 @@ class Machine:
         return Path(f"/proc/{self.holder.pid}/root") / str(path).lstrip("/")
 
     def pids(self, words: str = "") -> list[int]:
-        """Processes of its account that have these words in their command."""
+        """Processes of its account in its network that have these words in their command: another rack is others'."""
         found = []
+        own = Path(f"/proc/{self.holder.pid}/ns/net").readlink()
         for status in Path("/proc").glob("[0-9]*/status"):
             with suppress(OSError):
                 command = status.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if status.stat().st_uid == self.uid and words in command:
+                network = status.with_name("ns").joinpath("net").readlink()
+                if status.stat().st_uid == self.uid and words in command and network == own:
                     found.append(int(status.parent.name))
         return sorted(found)
 
@@ -140,19 +118,18 @@ class Machine:
 
 
 class Rack:
-    """A desk and hosts, wired. `small`: bytes of the spools that are small file systems of their own, by host."""
+    """A desk and hosts, wired. `bare`: nothing is installed on the hosts."""
 
-    def __init__(self, hosts: Sequence[str] = HOSTS) -> None:
-        self.names = tuple(hosts)
+    def __init__(self, hosts: Sequence[str] = HOSTS, *, bare: bool = False) -> None:
+        self.names, self.bare = tuple(hosts), bare
         self._stack = ExitStack()
         self.machines: dict[str, Machine] = {}
         self.started: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Rack:
-        need_root()
+        sshd.needed()
         need_own_namespaces()
-        for program, package in (("ip", "iproute2"), ("sshd", "openssh-server"), ("nsenter", "util-linux")):
-            need_program(program, package)
+        need_program("nsenter", "util-linux")
         with self._stack as stack:
             self.folder = Path(tempfile.mkdtemp(prefix="hw-fleet-", dir="/var/tmp"))
             self.folder.chmod(0o755)
@@ -189,8 +166,7 @@ class Rack:
 
     def _keys(self) -> None:
         for name in (DESK, *self.names):
-            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(self.folder / name / "key")]
-            subprocess.run(command, check=True)
+            sshd.key_pair(self.folder / name / "key")
 
     def _furnish(self, machine: Machine) -> None:
         """Its files, and what stands over those of this machine in its mount namespace."""
@@ -209,11 +185,12 @@ class Rack:
             machine.do("mount", "-t", "tmpfs", "-o", "mode=755", "none", "/var/lib/hugewise")
         machine.do("hostname", machine.name)
         _reachable(machine, [sys.base_prefix, sys.prefix, str(_SOURCES), str(_TESTS), os.path.realpath(sys.executable)])
-        (machine.install / "bin").mkdir(parents=True)
-        script = machine.install / "bin" / "hugewise"
-        script.write_text(_INSTALLED.format(python=sys.executable, paths=[str(home / "site"), str(_SOURCES)]))
-        script.chmod(0o755)
         (home / "site").mkdir()
+        if machine.name == DESK or not self.bare:
+            (machine.install / "bin").mkdir(parents=True)
+            script = machine.install / "bin" / "hugewise"
+            script.write_text(_INSTALLED.format(python=sys.executable, paths=[str(home / "site"), str(_SOURCES)]))
+            script.chmod(0o755)
         machine.spool.mkdir(mode=0o700)
         if machine.name == DESK:
             self._ssh(machine)
@@ -227,16 +204,11 @@ class Rack:
         folder.mkdir(mode=0o700)
         known = folder / "known_hosts"
         hosts = [self.machines[name] for name in self.names]
-        keys = {each.name: (each.folder / "key.pub").read_text().split()[:2] for each in hosts}
-        known.write_text("".join(f"{each.address} {' '.join(keys[each.name])}\n" for each in hosts))
+        known.write_text("".join(sshd.known(each.address, 22, each.folder / "key") for each in hosts))
         (folder / "config").write_text(
             "".join(
-                _SSH.format(
-                    name=each.name,
-                    address=each.address,
-                    account=each.account,
-                    key=desk.folder / "key",
-                    known=known,
+                sshd.reached_by(
+                    name=each.name, address=each.address, account=each.account, key=desk.folder / "key", known=known
                 )
                 for each in hosts
             )
@@ -257,33 +229,18 @@ class Rack:
             for link in ("eth0", "lo"):
                 host.do("ip", "link", "set", link, "up")
 
-    @contextmanager
-    def _sshd(self, host: Machine) -> Iterator[None]:
-        settings = host.folder / "sshd_config"
-        # The path of the sources reaches what a run starts again: hugewise calls its own Python.
-        path = f"{host.folder}/site:{_SOURCES}"
-        settings.write_text(
-            _SSHD.format(address=host.address, folder=host.folder, keys=self.desk.folder / "key.pub", path=path)
-        )
+    def _sshd(self, host: Machine) -> AbstractContextManager[object]:
         os.chown(host.folder / "key", 0, 0)
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-        program = shutil.which("sshd")
-        assert program is not None
-        with (host.folder / "sshd.log").open("w") as log:
-            running = subprocess.Popen(
-                host.within(program, "-D", "-e", "-f", str(settings), account=False),
-                stdin=subprocess.DEVNULL,
-                stderr=log,
-            )
-        try:
-            end = time.monotonic() + 10
-            while "Server listening" not in (host.folder / "sshd.log").read_text():
-                assert time.monotonic() < end, (host.folder / "sshd.log").read_text()
-                time.sleep(0.01)
-            yield
-        finally:
-            running.terminate()
-            running.wait()
+        # The path of the sources reaches what a run starts again: hugewise calls its own Python.
+        path = f"SetEnv PYTHONPATH={host.folder}/site:{_SOURCES} PYTHONDONTWRITEBYTECODE=1"
+        return sshd.serving(
+            host.within(account=False),
+            host.folder,
+            address=host.address,
+            key=host.folder / "key",
+            authorized=self.desk.folder / "key.pub",
+            more="" if self.bare else path,
+        )
 
     # -- what a test does to it
 
@@ -335,13 +292,15 @@ class Rack:
         owner = f"uid={machine.uid},gid={machine.uid},mode=700"
         machine.do("mount", "-t", "tmpfs", "-o", f"size={size},{owner}", "none", str(machine.spool))
 
-    def inventory(self, fleet: str = "", hosts: Sequence[str] | None = None) -> Path:
-        """An inventory of the hosts; `fleet` are more lines of its first table."""
-        text = f'[fleet]\nengine = "dask"\naddress = "{self.desk.address}"\n{fleet}\n'
+    def inventory(
+        self, fleet: str = "", hosts: Sequence[str] | None = None, *, engine: str = "dask", more: str = ""
+    ) -> Path:
+        """An inventory of the hosts; `fleet` are more lines of its first table, `more` of each host's."""
+        text = f'[fleet]\nengine = "{engine}"\naddress = "{self.desk.address}"\n{fleet}\n'
         for name in hosts or self.names:
             host = self[name]
             text += f'[[host]]\nname = "{name}"\nssh = "{name}"\naddress = "{host.address}"\n'
-            text += f'installation = "{host.install}"\nspool = "{host.spool}"\n\n'
+            text += f'installation = "{host.install}"\nspool = "{host.spool}"\n{more}\n'
         path = self.desk.folder / f"hosts-{secrets.token_hex(3)}.toml"
         path.write_text(text)
         return path

@@ -137,7 +137,7 @@ class Inline:
     def __init__(self) -> None:
         self.waiting: list[tuple[Act, object]] = []
 
-    full = False
+    free = 1 << 20
 
     def start(self, key: Act, function: Callable[[], object]) -> None:
         try:

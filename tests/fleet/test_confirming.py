@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -15,11 +17,13 @@ from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.fleet import conduct, confirming
 from hugewise.fleet.folder import FleetFolder
+from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.state import FleetState
 from hugewise.model.fleet import TransferredVerdict
 from tests.build import known
 from tests.build.fleets import FAST, SLOW, FleetHostMade, a_fleet, stratum
 
+ASKED = SimpleNamespace(workload=[SimpleNamespace(called="chase"), SimpleNamespace(called="fault")])
 FLEET = tuple(FleetHostMade(f"fast-{number}", FAST, -0.10 + 0.002 * number) for number in range(6))
 
 
@@ -28,23 +32,41 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return a_fleet(tmp_path_factory.mktemp("fleet"), FLEET)
 
 
-Placing = Callable[[FleetHostMade], list[Any]]
+Placing = Callable[..., list[Any]]
 
 
 @pytest.fixture
 def placing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Placing:
-    """Have `conduct.begin` bring the run of this host; what it was asked is in the list."""
+    """Have `conduct.begin` bring the runs of these hosts; what it was asked is in the list."""
 
-    def place(host: FleetHostMade) -> list[Any]:
+    def place(*hosts: FleetHostMade) -> list[Any]:
         asked: list[Any] = []
 
-        def begin(wanted: conduct.Asked, hosts: Any, *_: Any, **__: Any) -> tuple[FleetFolder, FleetState]:
-            asked.append((wanted.question, [one.name for one in hosts.host]))
-            folder = FleetFolder(a_fleet(tmp_path, [host._replace(name=hosts.host[0].name)]))
-            return folder, FleetState.of(folder.records())
+        def begin(
+            wanted: conduct.Asked, found: Inventory, *_: Any, begun: Callable[[Path], None], **more: Any
+        ) -> tuple[FleetFolder | None, FleetState | None]:
+            names = [one.name for one in found.host]
+            asked.append((wanted.question, names))
+            made = [host._replace(name=name) for host, name in zip(hosts, names, strict=True)]
+            folder = FleetFolder(a_fleet(tmp_path, made, first=1001))
+            state = FleetState.of(folder.records())
+            greeted = [each.greeted for each in state.hosts.values() if each.greeted is not None]
+            there = [
+                SimpleNamespace(
+                    host=each.host,
+                    stratum=each.stratum,
+                    greeting=SimpleNamespace(fingerprint={"machine": each.machine}),
+                )
+                for each in greeted
+            ]
+            asked.extend(more["remarks"](there))
+            if more["dry_run"]:
+                return None, None
+            begun(folder.path)
+            return folder, state
 
         monkeypatch.setattr(conduct, "begin", begin)
-        monkeypatch.setattr(confirming, "asked", lambda question, file: None)
+        monkeypatch.setattr(confirming, "asked", lambda question, file: ASKED)
         return asked
 
     return place
@@ -69,7 +91,7 @@ def test_a_host_like_them_confirms_and_both_together_are_its_effect(fleet: Path,
     ends = sorted((known(found.own_ratio), known(found.prior_ratio)))
     assert ends[0] - 0.01 < known(found.ratio) < ends[1] + 0.01
     question, hosts = asked[0]
-    assert (question.arms, hosts) == ("thp", ["here"])
+    assert (question.arms, question.only, hosts) == ("thp", "chase", ["here"])  # nothing else had a verdict
 
 
 def test_it_is_told_in_words(fleet: Path, placing: Placing) -> None:
@@ -98,8 +120,11 @@ def test_another_size_and_another_direction_are_said_to_be_so(fleet: Path, placi
 
 @pytest.mark.parametrize("other", [SLOW, stratum("Fast 9", kernel="5.10")])
 def test_on_a_host_of_another_class_nothing_transfers(fleet: Path, placing: Placing, other: Any) -> None:
-    placing(FleetHostMade("new", other, -0.11))
+    asked = placing(FleetHostMade("new", other, -0.11))
     code, found = decoded(fleet)
+    (told,) = asked[1:]  # before it measures
+    differs = "cpu: Fast 9 / Slow 1" if other == SLOW else "kernel: 6.18 / 5.10"
+    assert f"here is of a class that was never measured ({differs})" in told
     assert (code, found.state, found.stratum, found.own_verdict) == (1, "prior", "", "better")
     assert found.prior_ratio is None and "no host of its class was measured" in found.reason
 
@@ -114,6 +139,69 @@ def test_one_run_is_a_prior_too(tmp_path: Path, placing: Placing) -> None:
     assert prior.typical.centre == pytest.approx(-0.1, abs=0.03) and before.question.text == "format = 1\n"
 
 
+INVENTORY = "".join(f'[[host]]\nname = "{name}"\nssh = "{name}"\n' for name in ("fast-0", "new-a", "new-b"))
+
+
+def test_all_hosts_of_an_inventory_that_have_not_measured(fleet: Path, placing: Placing, tmp_path: Path) -> None:
+    """Each for itself: one that confirms and one that does not are an exit status of 1."""
+    path = tmp_path / "hosts.toml"
+    path.write_text(INVENTORY)
+    asked = placing(FleetHostMade("a", FAST, -0.11), FleetHostMade("b", FAST, 0.0, sd=0.05))
+    code, text = called(fleet, "--hosts", str(path))
+    assert asked[0][1] == ["new-a", "new-b"] and code == 1
+    assert "Does it hold on new-a and new-b?" in text
+    assert (
+        "Confirmed: thp is better than base on new-a" in text and "A prior, no claim: thp against base on new-b" in text
+    )
+    placing(FleetHostMade("a", FAST, -0.11), FleetHostMade("b", FAST, -0.10))
+    assert called(fleet, "--hosts", str(path))[0] == 0
+    done = CliRunner().invoke(cli, ["fleet", "confirm", str(fleet), "--hosts", str(path), "--host", "new-c"])
+    assert isinstance(done.exception, UserError) and "has no host 'new-c'" in done.exception.message
+    assert "new-a" in str(done.exception.hint)
+    path.write_text(INVENTORY.partition('[[host]]\nname = "new-a"')[0])
+    done = CliRunner().invoke(cli, ["fleet", "confirm", str(fleet), "--hosts", str(path)])
+    assert isinstance(done.exception, UserError) and "have measured already" in done.exception.message
+
+
+def test_a_fleet_that_has_measured_is_held_against_it_without_a_run(
+    fleet: Path, placing: Placing, tmp_path: Path
+) -> None:
+    """After an interrupt and a resume; of a host that is lost it is said, and another question is refused."""
+    asked = placing()
+    hosts = [FleetHostMade("a", FAST, -0.11), FleetHostMade("b", quarantined="its clock stands still")]
+    code, text = called(fleet, "--measured", str(a_fleet(tmp_path / "more", hosts, first=1001)))
+    assert not asked and code == 1
+    assert "Confirmed: thp is better than base on a" in text
+    assert "b: no run came back: its clock stands still" in text
+    done = CliRunner().invoke(cli, ["fleet", "confirm", str(fleet), "--measured", str(fleet), "--time", "3m"])
+    assert isinstance(done.exception, UserError) and "nothing is run then" in done.exception.message
+    other = tmp_path / "other"
+    shutil.copytree(fleet, other)
+    log = (other / "log.jsonl").read_text()
+    (other / "log.jsonl").write_text(log.replace('"question":{"text":"x"', '"question":{"text":"y"'))
+    done = CliRunner().invoke(cli, ["fleet", "confirm", str(fleet), "--measured", str(other)])
+    assert isinstance(done.exception, UserError) and "was asked another study" in done.exception.message
+
+
+def test_no_run_confirms_itself(fleet: Path, placing: Placing) -> None:
+    """The fleet held against itself: none of its hosts is a new one; and one that measures again is told so before."""
+    code, text = called(fleet, "--measured", str(fleet))
+    assert code == 1 and "Confirmed" not in text
+    assert text.count("it cannot confirm itself") == len(FLEET)
+    asked = placing(FleetHostMade("a", FAST, -0.11))
+    before = confirming.known_of(fleet)
+    there = [each.greeted for each in FleetState.of(FleetFolder(fleet).records()).hosts.values()]
+    greeting = SimpleNamespace(fingerprint={"machine": known(there[0]).machine})
+    host = SimpleNamespace(host="again", stratum=FAST, greeting=greeting)
+    (told,) = confirming.remarks(before, [host])  # type: ignore[list-item]
+    assert "again has a part in what is known: its run is no other host's" in told and not asked
+
+
+def test_a_dry_run_begins_nothing(fleet: Path, placing: Placing) -> None:
+    placing(FleetHostMade("new", FAST, -0.11))
+    assert called(fleet, "--dry-run") == (0, "")
+
+
 def test_where_nothing_was_decided_nothing_is_begun(tmp_path: Path, placing: Placing) -> None:
     asked = placing(FleetHostMade("new"))
     path = a_fleet(tmp_path / "none", [FleetHostMade(name, FAST, 0.0, sd=0.2) for name in "abc"])
@@ -122,6 +210,47 @@ def test_where_nothing_was_decided_nothing_is_begun(tmp_path: Path, placing: Pla
     assert not asked
     done = CliRunner().invoke(cli, ["fleet", "confirm", str(path), "--host", "there"])
     assert isinstance(done.exception, UserError) and "no inventory" in done.exception.message
+
+
+STUDY = """
+format = 1
+name = "slept"
+policies = ["as-is", { name = "slow", from = "as-is", environment = { NAP = "0.08" } }]
+method = "sequential"
+confidence = 0.9
+budget = { blocks = 20 }
+
+[between]
+settle = "0ms"
+
+[[workload]]
+name = "command"
+timeout = "30s"
+parameters = { argv = ["sh", "-c", "sleep ${NAP:-0.01}"] }
+"""
+
+
+@pytest.mark.whole
+@pytest.mark.usefixtures("unchanged")
+def test_the_verdict_of_a_run_is_confirmed_by_another_run_on_this_host(tmp_path: Path) -> None:
+    """Nothing played: a run, and its verdict held against a run of a fleet of this machine alone."""
+    study, hosts = tmp_path / "slept.toml", tmp_path / "hosts.toml"
+    study.write_text(STUDY)
+    hosts.write_text(
+        f'[fleet]\nengine = "local"\nlook = "0.3s"\ncheck = 0\nspool = "{tmp_path}/spool"\n[[host]]\nname = "me"\n'
+    )
+    results = ["--results", str(tmp_path / "results")]
+    assert CliRunner().invoke(cli, ["run", str(study), *results]).exit_code == 0
+    (run,) = (tmp_path / "results" / "slept").iterdir()
+    code, text = called(run, "--hosts", str(hosts), *results)
+    assert code == 0, text
+    assert "Confirmed: slow is worse than as-is on me (command, wall_s)" in text
+    assert not [*(tmp_path / "spool").rglob("run.jsonl")]
+    (fleet,) = (tmp_path / "results" / "fleets" / "slept").iterdir()
+    again = CliRunner().invoke(cli, ["fleet", "confirm", str(run), "--measured", str(fleet), "--json"])
+    (found,) = msgspec.json.decode(again.stdout, type=list[TransferredVerdict])
+    assert (found.state, found.own_verdict, found.prior_verdict) == ("confirmed", "worse", "worse")
+    assert known(found.ratio) > 2
 
 
 def test_the_prior_of_a_fleet_is_its_classes(fleet: Path) -> None:

@@ -571,6 +571,23 @@ def test_where_most_hosts_are_gone_it_is_the_coordinators_link(tmp_path: Path) -
     assert fleet.host("spare").starts == 0
 
 
+def test_an_order_over_ssh_has_a_minute_whatever_the_patience(tmp_path: Path) -> None:
+    """A login that hangs holds up no other host for as long as a host may be out of reach."""
+    fleet = Fleet(tmp_path, ["a"], table='patience = "2h"\nwait = "3h"')
+    assert fleet.inventory.fleet.engine == "ssh"
+    given: dict[str, float] = {}
+    call = fleet.engine.call
+
+    def noted(host: str, order: HostOrder, timeout: float = 60.0) -> orders.HostAnswer:
+        given[type(order).__name__] = timeout
+        return call(host, order, timeout)
+
+    fleet.engine.call = noted  # type: ignore[method-assign]
+    fleet.coordinator().conduct()
+    assert {given[name] for name in ("BeginOrder", "LookOrder", "ForgetOrder")} == {60.0}
+    assert given["ReadOrder"] == 120.0
+
+
 def test_room_that_is_claimed_is_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
     room = Room(largest=1 << 62)

@@ -6,12 +6,14 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import hugewise
@@ -36,7 +38,8 @@ from hugewise.fleet.orders import (
     Refusal,
 )
 from hugewise.fleet.place import HostPlace
-from hugewise.fleet.worker import Guard, WorkerHeld, process
+from hugewise.fleet.waking import held_by, waking
+from hugewise.fleet.worker import Guard, WorkerHeld, let_go_on, process
 from tests.fleet.fake import THIS
 from tests.fleet.hosts import RECORDED
 from tests.requirements import need_root
@@ -322,6 +325,72 @@ def test_the_worker_goes_on_where_keeper_and_guard_were_killed_at_once(tmp_path:
     assert not stopped(worker)
 
 
+def test_the_worker_goes_on_by_itself_where_nobody_is_left_to_continue_it(tmp_path: Path, worker: int) -> None:
+    """Nobody looks: what waits beside it on its host does it, and not a moment before."""
+    here = Here(tmp_path, {"end": "wait", "blocks": 1}, {"end": "done"})
+    here.worker = worker
+    found = process(worker)
+    assert found is not None
+    beside = waking(found.pid, found.start, look=0.05)
+    try:
+        here.begin()
+        until(lambda: stopped(worker))
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            assert stopped(worker)  # it is held: many looks later it still is
+        for pid in kept_by(here.spooled.path):
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: not stopped(worker))
+        os.kill(worker, signal.SIGKILL)
+        assert beside.wait(10) == 0  # it ends with it
+    finally:
+        beside.kill()
+        beside.wait()
+
+
+def test_a_worker_whose_socket_another_holds_is_not_stopped(worker: int) -> None:
+    """Whoever has it would be taken for its keeper."""
+    found = process(worker)
+    assert found is not None
+    guard = Guard()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        other.bind(held_by(found.pid, found.start))
+        held = WorkerHeld(stop=True, guard=guard)
+        held.attempt(found, 0.0)
+        assert not stopped(worker) and not held.ever_stopped
+        held.over(1.0)
+    held.attempt(found, 2.0)
+    until(lambda: stopped(worker))
+    held.go_on()
+    until(lambda: not stopped(worker))
+    guard.close()
+
+
+def test_a_process_that_has_become_another_is_not_signalled() -> None:
+    """Of the same pid and start: one that runs another file by now, or is of another boot."""
+    with subprocess.Popen(["sh", "-c", "read line; exec sleep 600"], stdin=subprocess.PIPE) as running:
+        try:
+            before = process(running.pid)
+            assert before is not None and before.boot and before.exe
+            assert running.stdin is not None
+            os.kill(running.pid, signal.SIGSTOP)
+            until(lambda: stopped(running.pid))
+            let_go_on(msgspec.structs.replace(before, boot="00000000-0000-0000-0000-000000000000"))
+            let_go_on(msgspec.structs.replace(before, start=before.start + 1))
+            assert stopped(running.pid)
+            let_go_on(before)
+            until(lambda: not stopped(running.pid))
+            running.stdin.write(b"\n")
+            running.stdin.flush()
+            until(lambda: Path(f"/proc/{running.pid}/comm").read_text() == "sleep\n")
+            os.kill(running.pid, signal.SIGSTOP)
+            until(lambda: stopped(running.pid))
+            let_go_on(before)
+            assert stopped(running.pid)
+        finally:
+            running.kill()
+
+
 def kept_by(folder: Path) -> list[int]:
     """The keeper of an assignment and its guard, the guard first."""
     found = []
@@ -340,6 +409,34 @@ def test_without_a_guard_no_worker_is_stopped(worker: int) -> None:
     held.attempt(process(worker), 0.0)
     assert not stopped(worker) and not held.ever_stopped
     guard.close()
+
+
+def test_a_keeper_says_who_it_is_before_it_looks_whether_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who orders an end writes that down, and then tells the keeper that it finds: neither can pass the other by."""
+    here = Here(tmp_path, {"end": "done"})
+    order = BeginOrder(assignment=ONE, question=QUESTION, stop=False)
+    here.spooled.path.mkdir()
+    here.spooled.results.mkdir()
+    write_whole(here.spooled.path / "begin.json", json.dumps(json.loads(orders.encode(order))).encode())
+    known: list[object] = []
+    to_end = Spooled.to_end
+
+    def looked(spooled: Spooled) -> bool:
+        known.append(spooled.kept().keeper)
+        spooled.end()  # in this very moment it is ordered
+        return to_end(spooled)
+
+    monkeypatch.setattr(Spooled, "to_end", looked)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        keeper.Keeper(here.spooled, ("false",)).keep()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert known[0] == process(os.getpid()) is not None
+    assert here.kept().state == "interrupted" and here.calls() == []
 
 
 def test_to_end_what_was_never_begun_fences_it(tmp_path: Path) -> None:

@@ -62,6 +62,25 @@ def test_each_host_each_class_the_fleet_and_the_next_host(found: FleetResults) -
     assert {level.stratum: level.hosts for level in found.levels if level.arm == "thp"} == {"Fast 9": 5, "Slow 1": 4}
 
 
+def test_a_run_that_is_not_of_its_host_has_no_part(tmp_path: Path) -> None:
+    """Of another machine, kernel or version than was greeted: it is kept, and its host is left out by name."""
+    path = a_fleet(tmp_path, [FleetHostMade(name) for name in ("a", "b", "other")])
+    log = path / "log.jsonl"
+    lines = log.read_text().splitlines()
+    why = "it was measured on another machine than the one that was greeted"
+    for at, line in enumerate(lines):
+        record = json.loads(line)
+        if record["record"] == "run_shipped" and "/other/" in record["folder"]:
+            lines[at] = json.dumps(record | {"foreign": why})
+    lines.append(json.dumps({"record": "host_quarantined", "t": 9.0, "host": "other", "reason": f"the study: {why}"}))
+    log.write_text("\n".join(lines) + "\n")
+    found = pooled(path)
+    assert [host.host for host in found.hosts] == ["a", "b"]
+    assert [(one.host, one.why, one.reason) for one in found.left_out] == [
+        ("other", "quarantined", f"the study: {why}")
+    ]
+
+
 def test_who_was_left_out_and_why(tmp_path: Path) -> None:
     hosts = [FleetHostMade("a"), FleetHostMade("b"), FleetHostMade("gone"), FleetHostMade("odd", quarantined="its A/A")]
     path = a_fleet(
@@ -77,7 +96,7 @@ def test_who_was_left_out_and_why(tmp_path: Path) -> None:
     # Whoever is late took long: it has its part, as the host has that took its place.
     assert [host.host for host in found.hosts] == ["a", "b", "gone"]
     assert "another host had taken the place of gone, and both have part" in found.warnings
-    assert any("1 hosts were not fit" in warning for warning in found.warnings)
+    assert any("1 host was not fit" in warning for warning in found.warnings)
 
 
 def test_before_a_fleet_has_ended_nothing_is_claimed_over_its_hosts(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from hugewise import reading
 from hugewise.cli import guest_xml
 from hugewise.cli.main import main
 from hugewise.errors import StudyError, UserError
-from hugewise.guests import domain_xml, libvirt
+from hugewise.guests import libvirt
 from hugewise.host.local_host import LocalHost
+from hugewise.machine import domain_xml
 from hugewise.reading import UnreadableError
 from hugewise.study.load import load
 from tests.fuzz.inputs import broken, fuzzed, in_time, kept, varied

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 
 from hugewise.errors import RunError, StudyError
-from hugewise.fleet import inventory, orders
+from hugewise.fleet import inventory, orders, summaries
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.orders import (
     Assignment,
@@ -23,6 +23,7 @@ from hugewise.fleet.orders import (
 )
 from hugewise.fleet.state import FleetState
 from hugewise.reading import UnreadableError
+from tests.build.fleets import FAST, FleetHostMade, a_fleet
 from tests.fleet.hosts import Fleet
 from tests.fuzz.inputs import broken, fuzzed, in_time
 
@@ -86,6 +87,26 @@ def test_a_broken_inventory_is_read_or_refused(tmp_path: Path) -> None:
                 inventory.load(path)
         except StudyError as error:
             assert str(path) in error.message and error.hint and len(error.message) < 2000
+
+    every()
+
+
+def test_a_broken_summary_is_made_anew(tmp_path: Path) -> None:
+    """Whatever stands where it was kept, what is read is what the run says."""
+    path = a_fleet(tmp_path, [FleetHostMade("a", FAST)])
+    (run,) = (path / "hosts" / "a").iterdir()
+    known = summaries.summary(path, run)
+    (place,) = (path / "summaries").iterdir()
+    kept = place.read_bytes()
+
+    @fuzzed(60)
+    @given(broken([kept, kept.partition(b"\n")[2]]))
+    def every(content: bytes) -> None:
+        place.unlink(missing_ok=True)
+        place.write_bytes(content)
+        with in_time():
+            assert summaries.summary(path, run) == known
+        assert place.read_bytes() == kept
 
     every()
 

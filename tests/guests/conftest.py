@@ -21,6 +21,7 @@ from hugewise.model.guest import Architecture, Guest, Kernel
 from hugewise.model.workload import Missing
 from hugewise.study.guest import KernelUse
 from tests.build.guests import guest
+from tests.guests import boarded
 from tests.requirements import need
 
 _SUITE = "trixie"
@@ -92,3 +93,10 @@ def hosting(tmp_path: Path) -> Iterator[Hosting]:
     with tempfile.TemporaryDirectory(prefix="hw-", dir="/tmp") as folder:
         Path(folder).chmod(0o711)
         yield Hosting(outputs=tmp_path, run=Path(folder), account=account)
+
+
+@pytest.fixture
+def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[boarded.Yard]:
+    """Guests that are not booted, and what would be."""
+    with boarded.yard(tmp_path, monkeypatch) as made:
+        yield made

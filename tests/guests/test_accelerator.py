@@ -12,12 +12,12 @@ import pytest
 
 from hugewise.errors import MachineError, UserError
 from hugewise.guests import accelerator, program
-from hugewise.guests.accelerator import TRIAL_S, choose, refusal
+from hugewise.guests.accelerator import TRIAL_S, Choice, NoKvm, choose, refusal
 from hugewise.guests.boot import Hosting
 from hugewise.guests.hosting import qemu_account
 from tests.build import known
 from tests.build.guests import kernel
-from tests.requirements import need_program
+from tests.requirements import need_program, need_root
 
 
 @pytest.fixture(autouse=True)
@@ -43,20 +43,42 @@ def test_a_host_that_may_have_it_is_tried(tmp_path: Path, flags: str) -> None:
 
 
 def test_another_architecture_is_refused(tmp_path: Path) -> None:
-    why = known(refusal("arm64", host(tmp_path), "x86_64"))
-    assert "this host is x86_64 and the guest arm64" in why
+    found = known(refusal("arm64", host(tmp_path), "x86_64"))
+    assert "this host is x86_64 and the guest arm64" in found.why
+    assert found.cure == "measure on a KVM host of arm64"
     assert refusal("arm64", tmp_path, "aarch64") is None  # it has no such flags
 
 
 def test_a_processor_without_virtualisation_is_refused_though_the_device_is_there(tmp_path: Path) -> None:
-    why = known(refusal("x86-64", host(tmp_path, "fpu svm_lock novmx"), "x86_64"))
-    assert "neither vmx nor svm" in why
+    found = known(refusal("x86-64", host(tmp_path, "fpu svm_lock novmx"), "x86_64"))
+    assert "neither vmx nor svm" in found.why
+    assert "measure on a KVM host" in found.cure
 
 
-def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    assert refusal("x86-64", host(tmp_path, device=False), "x86_64") == (
-        "/dev/kvm cannot be opened: No such file or directory"
-    )
+@pytest.mark.parametrize(("flags", "module"), [("vmx", "kvm_intel"), ("svm", "kvm_amd")])
+def test_a_device_that_is_not_there_is_cured_by_its_module(tmp_path: Path, flags: str, module: str) -> None:
+    found = known(refusal("x86-64", host(tmp_path, flags, device=False), "x86_64"))
+    assert found.why == "there is no /dev/kvm"
+    assert found.cure.startswith(f"sudo modprobe {module}")
+
+
+@pytest.mark.parametrize(("mode", "group", "cure"), [(0o660, 12345, "usermod -aG 12345 "), (0o600, 0, "chgrp kvm ")])
+def test_a_device_that_may_not_be_opened_is_cured_by_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, group: int, cure: str
+) -> None:
+    """Root opens anything: what the kernel says to anybody else is put in its place."""
+    need_root()
+    device = host(tmp_path) / "dev/kvm"
+    os.chown(device, 0, group)
+    device.chmod(mode)
+
+    def opened(path: Path, flags: int) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "open", opened)
+    found = known(refusal("arm64", tmp_path, "aarch64"))
+    assert found.why == "/dev/kvm may not be opened by root"
+    assert cure in found.cure
 
 
 class Trial:
@@ -83,7 +105,7 @@ class Trial:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "find", lambda _: "/usr/bin/qemu")
+    monkeypatch.setattr(program, "find", lambda *_: "/usr/bin/qemu")
     monkeypatch.setattr(program, "version", lambda _: "7.2.22")
 
 
@@ -105,14 +127,26 @@ def test_a_device_that_opens_and_boots_nothing_is_no_kvm(monkeypatch: pytest.Mon
         found = choose(kernel(), Path("i"), attempt=trial)
         assert found.accelerator == "tcg"
         assert found.why.endswith("within 10 s: the guest did not say hello; QEMU: failed to set MSR 0x10a")
+        assert "dmesg" in known(found.cure)
     assert len(trial.asked) == 1
 
 
 @pytest.mark.usefixtures("installed")
+def test_an_account_that_is_not_let_in_is_told_so_by_the_trial(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Root may open the device, and its QEMU, which is nobody's, may not."""
+    device = tmp_path / "kvm"
+    device.touch()
+    monkeypatch.setattr(accelerator, "refusal", lambda _: None)
+    monkeypatch.setattr(accelerator, "_DEVICE", device)
+    trial = Trial("QEMU did not start\n  QEMU: Could not access KVM kernel module: Permission denied")
+    assert "chgrp kvm" in known(choose(kernel(), Path("i"), attempt=trial).cure)
+
+
+@pytest.mark.usefixtures("installed")
 def test_nothing_is_booted_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accelerator, "refusal", lambda _: "no device")
+    monkeypatch.setattr(accelerator, "refusal", lambda _: NoKvm("no device", "modprobe kvm"))
     trial = Trial()
-    assert choose(kernel(), Path("i"), attempt=trial).why == "no KVM: no device"
+    assert choose(kernel(), Path("i"), attempt=trial) == Choice("tcg", "no KVM: no device", "modprobe kvm")
     assert trial.asked == []
 
 

@@ -21,8 +21,9 @@ import msgspec
 import pytest
 
 from hugewise.errors import MachineError
-from hugewise.guests import accelerator, initramfs, kernels, provided
-from hugewise.guests.boot import Booted, Hosting, boot, plain_lines
+from hugewise.guests import accelerator, initramfs, kernels, last_words, provided
+from hugewise.guests.boot import Booted, Hosting, boot, filling_s
+from hugewise.guests.last_words import plain_lines
 from hugewise.host.journal import Journal
 from hugewise.host.local_host import LocalHost
 from hugewise.host.pool import Pools
@@ -90,11 +91,13 @@ def test_qemu_reads_its_disk_from_where_its_account_cannot_go(x86: Bootable, hos
     disk = private / "root.ext4"
     disk.touch(mode=0o600)
     os.truncate(disk, 8 * MIB)
-    subprocess.run(["mkfs.ext4", "-q", str(disk)], check=True)
+    (tmp_path / "system/bin").mkdir(parents=True)
+    (tmp_path / "system/bin/sh").touch()  # by which the agent knows the root folder of a system
+    subprocess.run(["mkfs.ext4", "-q", "-d", str(tmp_path / "system"), str(disk)], check=True)
     with x86.boot(hosting, backing=BASE, root=str(disk)) as booted:
         assert Path(f"/proc/{booted.pid}/cwd").readlink() == hosting.run
         assert disk in {each.readlink() for each in Path(f"/proc/{booted.pid}/fd").iterdir()}
-        found = {each["device"]: each["inserted"] for each in booted.qmp.execute("query-block")}["root"]
+        found = {each["device"]: each["inserted"] for each in booted.qmp.execute("query-block")}["disk0"]
         assert (found["ro"], found["image"]["virtual-size"]) == (False, 8 * MIB)
 
 
@@ -139,7 +142,7 @@ def test_hugetlb_pages_of_1g_are_proven_while_it_runs(x86: Bootable, hosting: Ho
 def test_a_pool_without_pages_is_an_error_in_qemus_words(x86: Bootable, hosting: Hosting) -> None:
     pool = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
     need(pool.exists() and int(pool.read_text()) < 128, "a short pool of hugetlb pages of 2 MiB")
-    with pytest.raises(MachineError, match=r"QEMU failed before the guest said hello \(exit status 1\)") as raised:
+    with pytest.raises(MachineError, match=r"did not say hello; QEMU failed \(exit status 1\)") as raised:
         x86.boot(hosting, backing=Backing(pages="hugetlb-2m"))
     assert "QEMU: " in raised.value.message
     assert "Cannot allocate memory" in raised.value.message
@@ -170,6 +173,15 @@ def test_a_guest_that_runs_out_of_memory_ends_the_attempt(x86: Bootable, hosting
                 for number in range(128):
                     agent.put(f"{folder}/{number}", b"x" * MIB, 0o600)
     assert is_gone(booted.pid)
+
+
+def test_a_qemu_that_is_killed_beneath_its_guest_says_so(x86: Bootable, hosting: Hosting) -> None:
+    with (
+        x86.spoken(hosting, backing=BASE) as (booted, agent),
+        pytest.raises(MachineError, match=r"QEMU was killed \(signal 9\): somebody ended it"),
+    ):
+        os.kill(booted.pid, signal.SIGKILL)
+        agent.read("/proc/uptime")
 
 
 def test_a_guest_that_says_nothing_is_ended(x86: Bootable, hosting: Hosting) -> None:
@@ -258,7 +270,7 @@ def test_kvm_is_taken_only_where_it_boots(x86: Bootable, hosting: Hosting) -> No
     assert accelerator.choose(x86.kernel, x86.initramfs) == found
     if accelerator.refusal("x86-64") is not None:
         assert found.accelerator == "tcg"
-        assert found.why == f"no KVM: {accelerator.refusal('x86-64')}"
+        assert found.why == f"no KVM: {known(accelerator.refusal('x86-64')).why}"
     elif found.accelerator == "kvm":
         with x86.boot(hosting, accelerator="kvm", cpu="host", backing=BASE) as booted:
             assert booted.qmp.execute("query-kvm") == {"enabled": True, "present": True}
@@ -352,11 +364,60 @@ def test_a_console_without_end_ends_the_guest(hosting: Hosting) -> None:
     program.write_text("#!/bin/sh\nexec yes 'Kernel \033[2Jpanic'\n")
     program.chmod(0o755)
     hosting.run.chmod(0o755)
-    with pytest.raises(MachineError, match=r"QEMU was ended: its stdout has more than 16777216 bytes") as raised:
+    with pytest.raises(MachineError, match=r"; QEMU was ended: its stdout has more than 16777216 bytes") as raised:
         boot(guest(kernel=kernel(image=str(there))), there, hosting, program=str(program), timeout=30)
     assert "\x1b" not in raised.value.message
     assert len(raised.value.message) < 4000
     assert (hosting.outputs / "console.txt").stat().st_size == 16 << 20
+
+
+@pytest.mark.parametrize(
+    ("kills", "said", "cure"),
+    [
+        ((4, 4), "somebody ended it, and no want of memory did", None),
+        ((4, 5), "as 1 process(es) were by this host's kernel meanwhile, for want of memory", "give the guests less"),
+    ],
+)
+def test_a_qemu_that_is_killed_is_told_from_one_that_the_host_had_no_memory_for(
+    hosting: Hosting, monkeypatch: pytest.MonkeyPatch, kills: tuple[int, int], said: str, cure: str | None
+) -> None:
+    there, program, counts = hosting.run / "there", hosting.run / "qemu", iter(kills)
+    there.touch()
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o755)
+    hosting.run.chmod(0o755)
+    monkeypatch.setattr(last_words, "oom_kills", lambda: next(counts))
+    with pytest.raises(MachineError, match=r"QEMU was killed \(signal 9\)") as raised:
+        boot(guest(kernel=kernel(image=str(there))), there, hosting, program=str(program), timeout=30)
+    assert said in raised.value.message
+    assert raised.value.hint is None if cure is None else cure in known(raised.value.hint)
+
+
+def test_the_kernels_count_of_what_it_killed_for_memory(tmp_path: Path) -> None:
+    (tmp_path / "vmstat").write_text("nr_free_pages 7\noom_kill 3\n")
+    assert last_words.oom_kills(tmp_path / "vmstat") == 3
+    assert last_words.oom_kills(tmp_path / "absent") is None
+    (tmp_path / "vmstat").write_text("nr_free_pages 7\n")
+    assert last_words.oom_kills(tmp_path / "vmstat") is None
+
+
+def test_a_guest_has_time_for_its_memory_and_is_told_how_to_have_more(hosting: Hosting) -> None:
+    """100 GiB are no longer cleared in the 30 s of a small guest, nor by one thread."""
+    large = guest(memory=100 << 30, accelerator="kvm")
+    assert filling_s(large) == 400
+    assert filling_s(guest(memory=100 << 30, backing=Backing(preallocate=False))) == 0
+    there, program = hosting.run / "there", hosting.run / "qemu"
+    there.touch()
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    hosting.run.chmod(0o755)
+    small = guest(kernel=kernel(image=str(there)))
+    wide = msgspec.structs.replace(hosting, cpus=tuple(sorted(os.sched_getaffinity(0))[:2]))
+    with pytest.raises(MachineError, match=r"did not start within the 1\.1 s that the guest may") as raised:
+        boot(small, there, wide, program=str(program), timeout=0.1)
+    assert 'boot = "10m"' in known(raised.value.hint)
+    told = (hosting.outputs / "guest-argv.json").read_text()
+    assert (",prealloc-threads=2" in told) == (len(known(wide.cpus)) == 2)
 
 
 def test_a_kernel_that_is_not_there_is_named(hosting: Hosting) -> None:

@@ -29,8 +29,8 @@ from hugewise.study.load import parse
 from tests.build import known
 from tests.build.guests import MIB
 from tests.build.live_agent import job
+from tests.guests.boarded import arm, cell, trial
 from tests.guests.conftest import Bootable
-from tests.guests.test_boarding import arm, cell, trial
 
 TOUCHED = 256 * MIB
 KIB = 1 << 10

@@ -52,7 +52,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def linux(folder: Path, step: str = "true") -> Path:
     tree = folder / "linux-6.12"
-    tree.mkdir()
+    tree.mkdir(parents=True)
     (tree / "Kbuild").touch()
     (tree / "Makefile").write_text(MAKEFILE.replace("STEP", step))
     with tarfile.open(folder / "linux.tar.gz", "w:gz") as tar:
@@ -60,9 +60,9 @@ def linux(folder: Path, step: str = "true") -> Path:
     return folder / "linux.tar.gz"
 
 
-def recipe(*more: str) -> Recipe:
+def recipe(*more: str, own: int = 0) -> Recipe:
     texts = (("needed", NEEDED), *((str(number), text) for number, text in enumerate(more)))
-    return Recipe(name="small", arch="x86-64", fragments=texts, page_size=4096, about="of a test")
+    return Recipe(name="small", arch="x86-64", fragments=texts, page_size=4096, about="of a test", own=own)
 
 
 def provided(tarball: Path, wanted: Recipe, told: list[str]) -> Kernel:
@@ -168,6 +168,19 @@ def test_a_symbol_that_the_source_drops_is_named(tmp_path: Path, cached: Path) -
     assert not [each for each in cached.iterdir() if each.is_dir()]
 
 
+def test_a_fragment_of_the_users_comes_before_what_hugewise_asks_for(tmp_path: Path, cached: Path) -> None:
+    """Without THP hugewise's own symbols of THP cannot be had: they go, which is said, and nothing is blamed."""
+    told: list[str] = []
+    mine = recipe(
+        "CONFIG_TRANSPARENT_HUGEPAGE=y\nCONFIG_UNKNOWN=y\n", "# CONFIG_TRANSPARENT_HUGEPAGE is not set\n", own=1
+    )
+    kernel = provided(linux(tmp_path), mine, told)
+    assert "CONFIG_TRANSPARENT_HUGEPAGE=n" in Path(known(kernel.config)).read_text()
+    assert "small: with your fragments, also CONFIG_UNKNOWN=n" in told
+    with pytest.raises(UserError, match=r"does not take CONFIG_UNKNOWN_OF_MINE=y"):
+        provided(linux(tmp_path / "again"), recipe("", "CONFIG_UNKNOWN_OF_MINE=y\n", own=1), told)
+
+
 def test_a_kernel_that_no_guest_could_boot_is_refused() -> None:
     with pytest.raises(UserError, match=r"cannot be a guest's: it lacks .*VIRTIO_CONSOLE"):
         build.refused(Recipe(name="s", arch="arm64", fragments=(), page_size=4096, about=""), "CONFIG_NET=y\n")
@@ -182,13 +195,20 @@ def test_a_build_that_fails_says_the_logs_last_lines(tmp_path: Path, cached: Pat
     assert not [each for each in cached.iterdir() if each.is_dir()]
 
 
+def test_a_full_disk_is_said_with_what_a_build_needs(tmp_path: Path, cached: Path) -> None:
+    step = "echo 'ld: final link failed: No space left on device'; exit 1"
+    with pytest.raises(StorageError, match="no space is left on the disk of") as raised:
+        provided(linux(tmp_path, step), recipe(), [])
+    assert "3 GB below /var/tmp" in known(raised.value.hint)
+
+
 def test_an_interrupted_build_leaves_no_process_and_no_folder(
     tmp_path: Path, cached: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "_EVERY_S", 0)
 
     def interrupt(line: str) -> None:
-        if "2 steps" in line:
+        if "2 files made" in line:
             raise KeyboardInterrupt
 
     tarball = linux(tmp_path, 'sleep 300 & echo "  CC      sleeper $$!"; wait')

@@ -99,12 +99,14 @@ def test_fragments_of_the_users_own_are_over_what_guests_need() -> None:
     assert asked["VIRTIO_CONSOLE"] == "y"
     assert asked["ARM64_16K_PAGES"] == "y"
     assert catalogue.own_recipe("mine", [("f", "CONFIG_ARM64_16K_PAGES=y\n")], "arm64").page_size == 16384
+    assert catalogue.own_recipe("mine", [("f", "# CONFIG_TRANSPARENT_HUGEPAGE is not set\n")], "x86-64").own == 1
     over = catalogue.own_recipe("pv-none", [("f", "CONFIG_PSI=y\n")], None)
     assert config.together(over.texts)["PSI"] == "y"
     assert config.together(over.texts)["HYPERVISOR_GUEST"] == "n"
     for name, text, arch, why in (
         ("Mine!", "", "arm64", "cannot be a kernel's name"),
         ("mine", "PSI=y", "arm64", "f: line 1: 'PSI=y' is neither"),
+        ("mine", "CONFIG_PSI=y\n# CONFIG_SYSFS is not set", "arm64", "f: a kernel without CONFIG_SYSFS cannot be a"),
         ("mine", "", None, "the architecture of the kernel mine is not said"),
         ("pv-none", "", "arm64", "is for x86-64, not arm64"),
     ):
@@ -182,3 +184,26 @@ def test_what_building_needs_is_named_with_its_package(monkeypatch: pytest.Monke
         Missing("no gcc to build kernels with", "gcc"),
         Missing("no gcc to look for gelf.h with", "libelf-dev"),
     )
+
+
+def test_kernels_of_the_users_own_are_listed_and_compared(call: Hugewise, cache: Path) -> None:
+    """By the name that they were built under, and by their file, which a study names."""
+    put("pv-none", "CONFIG_NET=y\n")
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        (folder / store.IMAGE).write_bytes(b"x")
+        (folder / store.CONFIG).write_text("CONFIG_NET=y\nCONFIG_PSI=y\n")
+        origin = "built from linux.tar.xz (SHA-256 0) by the recipe mine, gcc 12"
+        mine = Kernel(
+            name="mine", arch="x86-64", image=store.IMAGE, digest="1", release="6.12-mine", config=store.CONFIG,
+            origin=origin,
+        )  # fmt: skip
+        store.write(folder, mine)
+
+    kernel = store.have({"asked": "mine"}, {"of": "mine"}, make)
+    (row,) = [line for line in call("list").splitlines() if line.startswith("mine ")]
+    assert row.split()[:4] == ["mine", "x86-64", "4k", "6.12-mine"]
+    assert row.split()[-1] == kernel.image
+    assert [line.split()[0] for line in call("list").splitlines()].count("pv-none") == 1
+    assert call("diff", "pv-none", "mine").split()[-3:] == ["CONFIG_PSI", "n", "y"]

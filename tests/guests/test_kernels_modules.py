@@ -14,6 +14,7 @@ from hugewise.errors import UserError
 from hugewise.guests.kernels import elf, modules, own
 from hugewise.guests.kernels.elf import Module, about_image, about_module, parse_modinfo
 from hugewise.model.guest import Kernel
+from tests.build import known
 
 # `depends` and `softdep` of Debian's 6.12.107+deb13-arm64, in the order of the alphabet.
 DEBIAN = {
@@ -88,7 +89,9 @@ def test_a_guest_that_mounts_no_nfs_goes_without_its_modules(tmp_path: Path) -> 
     paths = tuple(f"/c/modules/{number:02}-{name}.ko" for number, name in enumerate(order))
     kernel = Kernel(name="k", arch="arm64", image="", digest="", release="", modules=paths, origin="")
     kept = [each.partition("-")[2].removesuffix(".ko") for each in modules.without_nfs(kernel).modules]
-    assert kept == modules.load_order(modules.WANTED[:-2], DEBIAN, DEBIAN.__getitem__)
+    assert kept == modules.load_order(
+        [n for n in modules.WANTED if not n.startswith("nfs")], DEBIAN, DEBIAN.__getitem__
+    )
     own_files = msgspec.structs.replace(kernel, modules=("/lib/modules/6/nfs-acl.ko.xz", "/lib/modules/6/9p.ko.xz"))
     assert modules.without_nfs(own_files).modules == ("/lib/modules/6/9p.ko.xz",)
 
@@ -133,7 +136,8 @@ def test_what_an_image_says() -> None:
 def test_a_kernel_that_is_a_file(tmp_path: Path) -> None:
     image = tmp_path / "vmlinuz-6.1.0"
     image.write_bytes(bzimage(b"6.1.0 (me)\0"))
-    (tmp_path / "config-6.1.0").write_text("CONFIG_NET=y\n")
+    built_in = "".join(f"CONFIG_{symbol}=y\n" for symbol in modules.NEEDED)
+    (tmp_path / "config-6.1.0").write_text(built_in)  # of a kernel without THP, which nothing of a guest needs
     (tmp_path / "virtio_net.ko").write_bytes(module(b"depends=\0"))
     found = own.kernel("mine", str(image), str(tmp_path), "x86-64")
     assert (found.name, found.release, found.image) == ("mine", "6.1.0", str(image))
@@ -144,6 +148,11 @@ def test_a_kernel_that_is_a_file(tmp_path: Path) -> None:
         own.kernel("mine", str(image), None, "arm64")
     with pytest.raises(UserError, match="cannot be read"):
         own.kernel("mine", str(tmp_path / "none"), None, "arm64")
+    (tmp_path / "config-6.1.0").write_text(built_in.replace("VIRTIO_BLK=y", "VIRTIO_BLK=m"))
+    assert own.kernel("mine", str(image), str(tmp_path), "x86-64").name == "mine"
+    with pytest.raises(UserError, match="config-6.1.0 lacks CONFIG_VIRTIO_BLK") as caught:
+        own.kernel("mine", str(image), None, "x86-64")
+    assert "name its modules" in known(caught.value.hint)
     with pytest.raises(UserError, match="neither a bzImage nor"):
         own.kernel("mine", str(tmp_path / "config-6.1.0"), None, "arm64")
 

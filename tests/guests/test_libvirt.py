@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from hugewise.cli import guest_xml
 from hugewise.cli.main import cli
 from hugewise.errors import StudyError, UserError
-from hugewise.guests import domain_xml, libvirt
+from hugewise.guests import libvirt
+from hugewise.machine import domain_xml
 from hugewise.model.guest import Backing
-from hugewise.study.guest import BACKING
+from hugewise.study.backing import BACKING
 from hugewise.study.keys import Place
 from tests.build.studies import FakeHost
 
@@ -135,9 +136,7 @@ def test_of_several_sizes_that_of_the_first_node_counts() -> None:
       <discard/>
     </memoryBacking>""")
     assert found.backing == HUGE
-    assert found.warnings == (
-        "shp.xml:8: 2m pages for node 4 of the guest have no effect: a guest of hugewise has node 0 alone",
-    )
+    assert found.warnings == ("shp.xml:8: 2m pages for node 4 of the guest have no effect: it has node 0 alone",)
     both = "<page size='2' unit='M'/><page size='1' unit='G' nodeset='{}'/>"
     first, other = (f"<memoryBacking><hugepages>{both.format(n)}</hugepages></memoryBacking>" for n in ("0", "1-3,^2"))
     assert read(first).backing.pages == "hugetlb-1g"
@@ -165,7 +164,6 @@ def test_memfd_and_preallocation() -> None:
     [
         ("<locked/>", "swapped"),
         ("<nosharepages/>", "KSM"),
-        ("<access mode='shared'/>", "mode='shared' has no key"),
         ("<source type='memfd'/>", "without <hugepages> has no effect"),
         ("<source type='file'/>", "without <hugepages> has no effect"),
         ("<pinned/>", "<pinned> in <memoryBacking> is not known"),
@@ -214,13 +212,30 @@ def test_what_else_is_about_memory_is_named() -> None:
     limit = "<memtune><hard_limit unit='G'>20</hard_limit></memtune>"
     more = f"{limit}<qemu:commandline><qemu:arg value='-m'/></qemu:commandline>"
     assert [w.partition(": ")[2] for w in read("", more=more).warnings] == [
-        "<memtune> is not read",
         "<qemu:commandline> is not read",
     ]
-    huge = "<memoryBacking><hugepages><page size='1' unit='G'/></hugepages></memoryBacking>"
-    odd = f"<domain><memory unit='MiB'>1536</memory>{huge}</domain>"
-    found = libvirt.asked(domain_xml.parse(odd.encode(), "odd.xml"), "odd.xml", None)
-    assert found.warnings == ("odd.xml:1: a memory of 1536m is not a multiple of 1g pages",)
+
+
+def test_shared_memory_and_the_nodes_of_the_guest_are_restated() -> None:
+    """What virtiofs needs, and pages of two sizes for a guest of two nodes, with hugetlbfs of libvirt's own kind."""
+    assert backing_of("<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>") == Backing(
+        pages="thp", preallocate=False, share=True
+    )
+    cells = "<cpu><numa><cell id='0' memory='1' {}/><cell id='1' memory='1'/></numa></cpu>"
+    pages = "<page size='1' unit='G' nodeset='0'/><page size='2' unit='M' nodeset='1'/>"
+    mixed = f"<memoryBacking><hugepages>{pages}</hugepages></memoryBacking>"
+    assert backing_of(mixed, more=cells.format("")) == Backing(
+        pages="hugetlb-1g", source="file", by_node=("hugetlb-1g", "hugetlb-2m")
+    )
+    half = "<memoryBacking><hugepages><page size='2' unit='M' nodeset='0'/></hugepages></memoryBacking>"
+    found = read(half, more=cells.format(""))
+    assert found.backing.by_node == ("hugetlb-2m", "thp")
+    assert found.warnings == ("shp.xml:5: no page is for node 1 of the guest, which then has ordinary memory",)
+    found = read("", more=cells.format("memAccess='shared'"))
+    assert found.backing.share
+    assert "memAccess of one node alone has no key" in found.warnings[0]
+    disk = read("<memoryBacking>\n<source type='file'/><access mode='shared'/></memoryBacking>")
+    assert "shp.xml:6: type='file' is a file below memory_backing_dir" in disk.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -248,9 +263,16 @@ def test_what_is_not_a_domain_is_refused(text: str, message: str) -> None:
 
 
 writable = st.one_of(
-    st.builds(Backing, pages=st.just("thp"), preallocate=st.booleans(), nodes=st.none() | st.just((0, 2))),
     st.builds(
         Backing,
+        pages=st.just("thp"),
+        preallocate=st.booleans(),
+        nodes=st.none() | st.just((0, 2)),
+        share=st.booleans(),
+    ),
+    st.builds(
+        Backing,
+        share=st.booleans(),
         pages=st.sampled_from(["hugetlb-2m", "hugetlb-1g"]),
         source=st.sampled_from(["memfd", "file"]),
         nodes=st.none() | st.lists(st.integers(0, 1023), min_size=1, unique=True).map(lambda n: tuple(sorted(n))),
@@ -266,13 +288,20 @@ def test_what_is_written_is_read_again(backing: Backing) -> None:
 
 
 backings = st.builds(
-    lambda pages, source, preallocate, nodes: Backing(
-        pages=pages, source=source if pages.startswith("huge") else "memfd", preallocate=preallocate, nodes=nodes
+    lambda pages, source, preallocate, nodes, share, more: Backing(
+        pages=pages,
+        source=source if pages.startswith("huge") else "memfd",
+        preallocate=preallocate,
+        nodes=nodes,
+        share=share,
+        by_node=(pages, "hugetlb-2m") if more else (),
     ),
     st.sampled_from(["base", "thp", "hugetlb-2m", "hugetlb-1g"]),
     st.sampled_from(["memfd", "file"]),
     st.booleans(),
     st.none() | st.just((0,)) | st.just((1, 3)),
+    st.booleans(),
+    st.booleans(),
 )
 
 

@@ -96,6 +96,22 @@ def test_the_export_is_there_and_then_gone(place: Scratch) -> None:
     assert export.stop()
 
 
+def test_nothing_of_a_server_stays_below_run(place: Scratch) -> None:
+    """It makes /run/ganesha whatever it is told, and asks libblkid, which keeps /run/blkid."""
+    _need_server()
+
+    def found() -> list[tuple[bool, list[int]]]:
+        folders = [Path("/run/ganesha"), Path("/run/blkid")]
+        return [(each.exists(), [below.stat().st_mtime_ns for below in sorted(each.glob("*"))]) for each in folders]
+
+    with suppress(OSError):
+        Path("/run/ganesha").rmdir()  # of an earlier one
+    before = found()
+    with nfs.serve(place, USER, NOBODY):
+        pass
+    assert found() == before
+
+
 def test_a_server_that_was_killed_is_told(place: Scratch) -> None:
     _need_server()
     with nfs.serve(place, USER, NOBODY) as export:

@@ -13,11 +13,14 @@ from hugewise.errors import StudyError
 from hugewise.guests.survey import Survey, Surveyed
 from hugewise.host.knob import NODES
 from hugewise.host.pool import pool_folder
+from hugewise.machine import programs
 from hugewise.model.guest import Backing
 from hugewise.model.pages import THP
 from hugewise.model.results import LeftOut
 from hugewise.plan.arms import Platform
 from hugewise.plan.plan import EVERY, Cell, Plan, plan
+from hugewise.workloads.command import WORKLOAD as COMMAND
+from tests.build import known
 from tests.build.studies import SIZES, FakeHost, FakeWorkload, policies, study_of, workloads
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -71,7 +74,7 @@ def planned(
     use: list[Any] | None = None,
     workload: dict[str, Any] | None = None,
     guest: dict[str, Any] | None = None,
-    known: dict[str, Any] | None = None,
+    registry: dict[str, Any] | None = None,
     host: FakeHost | None = None,
     **more: Any,
 ) -> Plan:
@@ -84,7 +87,7 @@ def planned(
     )
     # The host's policies would be these; guests have those of their kernels.
     host = host or FakeHost(ADVISED | POOLS)
-    return plan(study, policies(), known or workloads(), host, SIZES, "process", house or House())
+    return plan(study, policies(), registry or workloads(), host, SIZES, "process", house or House())
 
 
 def only(made: Plan) -> Cell:
@@ -210,7 +213,7 @@ def test_memory_is_the_guests_and_not_the_hosts() -> None:
 
 def test_guests_that_run_at_once_share_the_memory_of_the_host() -> None:
     use = ["base", "thp", {"name": "16k", "from": "base", "kernel": "16k"}]
-    host = FakeHost({**ADVISED, "/proc/meminfo": f"MemTotal:       {3 * MIB} kB\n"})
+    host = FakeHost({**ADVISED, "/proc/meminfo": f"MemTotal:       {7 * MIB // 2} kB\n"})
     together = {"name": "fault", "concurrency": ["alone", "together"]}
     slots = {"slots": [0, 1, 3]}
 
@@ -224,16 +227,18 @@ def test_guests_that_run_at_once_share_the_memory_of_the_host() -> None:
         ("fault-alone", ["base", "thp", "16k"]),
         ("fault-together", ["base", "16k"]),
     ]
-    reason = "3 guests at once need 4.5 GiB, the host has 3 GiB"
+    reason = "3 guests at once need 4.5 GiB, the host has 3.5 GiB, of which 512 MiB stay its own"
     assert made.left_out == (LeftOut("fault-together", "thp", reason),)
     made = of(2 * GIB)  # two are too many: the cell goes, with the reason of its arms
     assert [cell.id for cell in made.cells] == ["fault-alone"]
     assert {left.reason for left in made.left_out if left.policy != EVERY} == {
-        "2 guests at once need 4 GiB, the host has 3 GiB"
+        "2 guests at once need 4 GiB, the host has 3.5 GiB, of which 512 MiB stay its own"
     }
     made = of(4 * GIB)
     assert made.cells == ()
-    assert {left.reason for left in made.left_out} == {"a guest needs 4 GiB, the host has 3 GiB"}
+    assert {left.reason for left in made.left_out} == {
+        "a guest needs 4 GiB, the host has 3.5 GiB, of which 512 MiB stay its own"
+    }
 
 
 def test_programs_are_looked_for_in_the_image() -> None:
@@ -245,7 +250,7 @@ def test_programs_are_looked_for_in_the_image() -> None:
             seen.append(house.inside)
             return super().missing(values)
 
-    planned(house, known={**workloads(), "fault": Looking("fault", workloads()["fault"].parameters)})
+    planned(house, registry={**workloads(), "fault": Looking("fault", workloads()["fault"].parameters)})
     assert seen == [True]
     assert not house.inside
     absent = planned(house, workload={"name": "absent"})
@@ -283,6 +288,46 @@ def test_a_backing_that_this_host_cannot_give_is_left_out() -> None:
         made = planned(use=[use[0], "thp", use[2]], host=host)
         assert [arm.name for arm in only(made).arms] == ["base", "hugetlb-2m"]
         assert reason in made.left_out[0].reason
+
+
+def test_a_host_without_thp_leaves_out_only_who_asked_for_them() -> None:
+    """Backing is no factor of a study in which no arm names one: a guest that counts has what the host gives."""
+    never = FakeHost({f"{THP}/enabled": "always madvise [never]"} | POOLS)
+    for host in (never, FakeHost(POOLS)):
+        for counting in (True, False):
+            made = planned(House(counting=counting), use=["base", "thp"], host=host)
+            assert made.left_out == ()
+            assert [known(arm.backing).pages for arm in only(made).arms] == ["base", "base"]
+    assert [known(arm.backing).pages for arm in only(planned(use=["base", "thp"])).arms] == ["thp", "thp"]
+    made = planned(use=["base", "thp", {"name": "small", "from": "base", "backing": "base"}], host=never)
+    assert made.cells == ()
+    reason = made.left_out[0].reason
+    assert f"echo madvise > {THP}/enabled" in reason and 'backing = "base"' in reason
+
+
+def test_a_program_of_the_users_may_come_with_packages_that_the_study_names() -> None:
+    """Which of them has it nobody knows before the image is made: a dry run refuses nothing for it."""
+    command = {"name": "command", "parameters": {"argv": ["stress-ng", "--version"]}, "user": "root"}
+    real = {**workloads(), "command": COMMAND}
+    for pending, packages, runs in (
+        (True, ["stress-ng"], True),
+        (True, [], False),
+        (False, ["stress-ng"], False),
+    ):
+        house = Image(pending=pending)
+        made = planned(house, registry=real, workload=command, guest={"packages": packages})
+        assert bool(made.cells) == runs, (pending, packages)
+        if not runs:
+            assert "no such program in the guests' image: name the Debian package" in made.left_out[-1].reason
+
+
+class Image(House):
+    """One in whose image is nothing."""
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        with programs.looking_in(()):
+            yield
 
 
 def test_a_pool_that_this_host_lacks_is_left_out_before_anything_boots() -> None:

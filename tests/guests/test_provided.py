@@ -11,7 +11,7 @@ import pytest
 
 from hugewise.errors import UserError
 from hugewise.guests import accelerator, image, initramfs, kernels, program, provided, qemu, survey
-from hugewise.guests.accelerator import Choice
+from hugewise.guests.accelerator import Choice, NoKvm
 from hugewise.guests.survey import Survey
 from hugewise.machine import programs
 from hugewise.model.guest import Backing, Image, Initramfs, Kernel
@@ -19,6 +19,7 @@ from hugewise.model.workload import Missing
 from hugewise.session import feasibility
 from hugewise.study.guest import GuestUse
 from hugewise.study.study import Study
+from tests.build import known
 from tests.build.guests import guest, kernel
 from tests.build.studies import study_of
 
@@ -46,7 +47,7 @@ class Provider:
         self.asked.append(f"kernel {use.name} of {suite}")
         return msgspec.structs.replace(kernel(), name=use.name, digest=use.name * 16, modules=MODULES)
 
-    def choose(self, first: Kernel, _: Path) -> Choice:
+    def choose(self, first: Kernel, *_: Path | str | None) -> Choice:
         self.asked.append(f"accelerator by {first.name}")
         return self.choice
 
@@ -54,7 +55,7 @@ class Provider:
         self.asked.append(f"survey of {found.name} on {cpu}")
         return SURVEY
 
-    def image(self, packages: tuple[str, ...], arch: str, suite: str, *, sources: Any, say: Any) -> Image:
+    def image(self, packages: tuple[str, ...], arch: str, suite: str, *, sources: Any, files: Any, say: Any) -> Image:
         self.asked.append(f"image of {' '.join(packages)}; {' '.join(sources)}")
         return Image(
             arch="x86-64",
@@ -68,8 +69,8 @@ class Provider:
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
     made = Provider()
-    monkeypatch.setattr(program, "missing", lambda _: None)
-    monkeypatch.setattr(program, "find", lambda _: "/usr/bin/qemu")
+    monkeypatch.setattr(program, "missing", lambda *_: None)
+    monkeypatch.setattr(program, "find", lambda *_: "/usr/bin/qemu")
     monkeypatch.setattr(program, "version", lambda _: "7.2.22")
     monkeypatch.setattr(initramfs, "guest_probe", lambda _: Path("/share/probe"))
     monkeypatch.setattr(initramfs, "build", lambda built: Path(f"/cache/{built.name}"))
@@ -77,6 +78,8 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
     monkeypatch.setattr(kernels, "provide", made.provide)
     monkeypatch.setattr(kernels, "available", lambda use, *_: made.here.get(use.name))
     monkeypatch.setattr(accelerator, "choose", made.choose)
+    no = NoKvm("/dev/kvm may not be opened by you", "sudo usermod -aG kvm you")
+    monkeypatch.setattr(accelerator, "refusal", lambda _: no)
     monkeypatch.setattr(survey, "find", made.find)
     monkeypatch.setattr(image, "image", made.image)
     return made
@@ -146,8 +149,15 @@ def test_the_accelerator_is_tried_only_where_it_is_open(provider: Provider) -> N
     counting = provided.provide(study(counting=True), none, quiet)
     assert (counting.choice.accelerator, counting.counting) == ("tcg", True)
     assert not any(asked.startswith("accelerator") for asked in provider.asked)
-    with pytest.raises(UserError, match="no KVM: no device"):
+    provider.choice = Choice("tcg", "no KVM: no device", "sudo modprobe kvm_amd")
+    with pytest.raises(UserError, match="no KVM: no device") as caught:
         provided.provide(study(accelerator="kvm"), none, quiet)
+    assert known(caught.value.hint).startswith("sudo modprobe kvm_amd; or write ")
+    # That `auto` emulates is said at once, with what would give KVM; where the study says tcg it is no news.
+    for use, told in ((study(), True), (study(accelerator="tcg"), False), (study(counting=True), False)):
+        said: list[str] = []
+        provided.provide(use, none, said.append)
+        assert any("never a time; no KVM: no device (for KVM: sudo modprobe kvm_amd)" in line for line in said) == told
     provider.choice = Choice("kvm", "a guest booted with it")
     under = provided.provide(study(), none, quiet)
     assert (under.emulated, under.cpu) == (False, "host")
@@ -176,7 +186,7 @@ def test_guests_that_count_have_no_disk_for_what_workloads_need(provider: Provid
 def test_what_this_host_lacks_is_told_before_anything_is_fetched(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "missing", lambda _: Missing("no qemu-system-x86_64", "qemu-system-x86"))
+    monkeypatch.setattr(program, "missing", lambda *_: Missing("no qemu-system-x86_64", "qemu-system-x86"))
     with pytest.raises(UserError, match="no qemu-system-x86_64") as caught:
         provided.provide(study(), none, quiet)
     assert caught.value.hint == "apt install qemu-system-x86"
@@ -204,9 +214,14 @@ def test_kernels_that_nobody_asked_are_planned_and_what_a_run_does_first_is_told
     machine = seen.machine("two")
     assert not isinstance(machine, str)
     assert {16 << 10, 2 << 20, 512 << 20} <= set(machine.sizes.mthp)
-    fetched, built, asked = seen.first
+    emulated, fetched, built, asked = seen.first
+    assert emulated == (
+        "guests are emulated, so that counts and sizes are measured and never a time; no KVM: /dev/kvm may not be"
+        " opened by you (for KVM: sudo usermod -aG kvm you)"
+    )
     assert fetched == "the kernel one is fetched: linux-image-amd64 of Debian trixie"
-    assert built == "the kernel two is built by the recipe pv-none: 10 to 15 minutes on two cores, once"
+    assert built.startswith("the kernel two is built by the recipe pv-none: 15 minutes of CPU time (")
+    assert built.endswith("and 3 GB below /var/tmp meanwhile, once")
     assert asked.startswith("one, two: booted once and asked for page sizes.")
     plan = feasibility.make_plan(study())
     assert not plan.left_out
@@ -221,7 +236,10 @@ def test_kernels_that_nobody_asked_are_planned_and_what_a_run_does_first_is_told
     # All of it is there: nothing comes first, and a plan has what surveys say.
     provider.here = {"one": kernel(), "two": kernel()}
     monkeypatch.setattr(survey, "find", lambda *_: SURVEY)
-    assert provided.look(study()).first == ()
+    assert provided.look(study()).first == (emulated,)
+    assert provided.look(study(accelerator="tcg")).first == ()
+    monkeypatch.setattr(accelerator, "refusal", lambda _: None)
+    assert provided.look(study()).first == ("KVM is tried, by a boot of 10 s at most",)
     # What a run plans with was asked: without a survey there is no such arm.
     bare = dataclasses.replace(seen, pending=False)
     assert "was not booted yet" in str(bare.machine("two"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hugewise.guests.qemu import QemuPlaces, argv, cpu_model, thp_disable
-from hugewise.model.guest import Backing, Guest
+from hugewise.model.guest import Backing, BackingCell, Disk, DiskFile, Guest
 from tests.build.guests import MIB, guest
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "qemu"
@@ -24,7 +24,26 @@ KINDS: dict[str, tuple[Guest, dict[str, Any]]] = {
     ),
     "x86-hugetlb-1g-file-nodes-tap": (
         guest(backing=Backing(pages="hugetlb-1g", source="file", nodes=(0, 2)), memory=2048 * MIB, network="tap"),
-        {"hugetlbfs": "/run/huge", "tap": "hw0"},
+        {"hugetlbfs": {1 << 30: "/run/huge"}, "tap": "hw0"},
+    ),
+    "x86-nodes-shared-own-disks": (
+        guest(
+            memory=1024 * MIB,
+            cpus=3,
+            backing=Backing(
+                pages="thp",
+                share=True,
+                cells=(
+                    BackingCell(memory=768 * MIB, pages="thp", cpus=(0, 1), nodes=(0,)),
+                    BackingCell(memory=256 * MIB, pages="hugetlb-2m", cpus=(2,)),
+                ),
+            ),
+            disks=(
+                Disk(files=(DiskFile(path="/a.qcow2", format="qcow2"), DiskFile(path="/base.img"))),
+                Disk(files=(DiskFile(path="/b.img"),)),
+            ),
+        ),
+        {"root": True},
     ),
     "x86-counting": (guest(counting=True, cpu="max,-erms,-fsrm", seed=42, append=("nosoftlockup",)), {}),
     "x86-kvm": (guest(accelerator="kvm", cpu="host"), {}),
@@ -56,7 +75,7 @@ def value(found: tuple[str, ...], option: str) -> str:
 
 def test_a_comma_in_a_path_does_not_end_the_option() -> None:
     asked = guest(backing=Backing(pages="hugetlb-2m", source="file"))
-    found = words(asked, agent="/x,server=on", hugetlbfs="/h,share=off", kernel="/k,1")
+    found = words(asked, agent="/x,server=on", hugetlbfs={2 * MIB: "/h,share=off"}, kernel="/k,1")
     assert any("path=/x,,server=on,server=off" in word for word in found)
     assert "mem-path=/h,,share=off,share=on" in value(found, "-object")
     assert value(found, "-kernel") == "/k,1"  # not an option's value: QEMU takes it as it is
@@ -76,8 +95,8 @@ def test_guests_on_one_bridge_have_addresses_of_their_own_that_stay() -> None:
         (guest(counting=True, root="/r"), {"root": True}, "no disk"),
         (guest(counting=True, network="user"), {}, "no network"),
         (guest(counting=True, accelerator="kvm"), {}, "TCG"),
-        (guest(root="/r"), {}, "root"),
-        (guest(), {"root": True}, "root"),
+        (guest(root="/r"), {}, "disks"),
+        (guest(), {"root": True}, "disks"),
         (guest(memory=0), {}, "0 bytes"),
         (guest(memory=256 * MIB + 4096), {}, "multiple of 1048576"),
         (guest(memory=1536 * MIB, backing=Backing(pages="hugetlb-1g")), {}, "multiple of 1073741824"),

@@ -53,10 +53,12 @@ def check_no_time(attempt: Attempt, own: tuple[Metric, ...]) -> None:
 
 
 def test_a_run_in_guests_counts_and_proves_and_says_no_time(tmp_path: Path) -> None:
-    study = hugewise.load(runs.write(tmp_path, runs.FAULT))
+    exact = runs.FAULT.replace("blocks = 2", "blocks = 20").replace("[budget]", 'method = "exact"\n[budget]')
+    study = hugewise.load(runs.write(tmp_path, exact))
     results = hugewise.run(study, results=tmp_path / "results")
     assert results.state == "finished"
-    assert Counter((a.arm, a.state) for a in results.attempts) == {("small", "accepted"): 2, ("huge", "accepted"): 2}
+    # 3 boots of each that count the same are a verdict at 90%, and the end.
+    assert Counter((a.arm, a.state) for a in results.attempts) == {("small", "accepted"): 3, ("huge", "accepted"): 3}
     for attempt in results.attempts:
         small = attempt.arm == "small"
         assert attempt.metrics["page_faults"] == runs.BYTES // (4096 if small else 2 * MIB)
@@ -70,14 +72,19 @@ def test_a_run_in_guests_counts_and_proves_and_says_no_time(tmp_path: Path) -> N
         kept = folder_of(results, attempt)
         assert "-machine" in msgspec.json.decode((kept / "guest-argv.json").read_bytes(), type=list[str])
         assert f"KernelPageSize:     {4 if small else 2048:4} kB" in (kept / "smaps.txt").read_text()
-    assert len({a.guest["guest_seed"] for a in results.attempts}) == 4
+    # Both of a block have one seed, and each block another.
+    assert len({(a.block, a.guest["guest_seed"]) for a in results.attempts}) == 3
+    assert len({a.guest["guest_seed"] for a in results.attempts}) == 3
     guests = known(guest_record.read(Path(results.folder)))
     assert (guests.accelerator, [each.name for each in guests.kernels]) == ("tcg", ["debian"])
     (comparison,) = [c for cell in results.cells for c in cell.comparisons if c.arm == "huge"]
     assert (comparison.metric, comparison.constant) == ("page_faults", True)
-    assert comparison.ratio == pytest.approx(4096 / (2 * MIB))
+    assert (comparison.method, comparison.verdict, comparison.p) == ("exact", "better", 2.0**-5)
+    assert (comparison.ratio, comparison.low) == (4096 / (2 * MIB), None)  # 3 boots do not bound the typical ratio
     paths = hugewise.write_reports(results)
-    assert "emulated by QEMU (TCG)" in paths["markdown"].read_text()
+    said = paths["markdown"].read_text()
+    assert "emulated by QEMU (TCG)" in said
+    assert "8 under huge and 4,096 under small in each of 3 boots" in said.lower()
     assert RunFolder(Path(results.folder)).opened().pools == {2 * MIB: runs.MEMORY // (2 * MIB)}
 
 

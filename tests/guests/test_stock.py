@@ -189,3 +189,24 @@ def test_the_command_says_what_it_removed_and_refuses_what_is_no_duration(place:
     assert "--remove-unused-for a month: not a duration" in refused.message
     assert "6 entries, " in run.invoke(cli, ["guest", "cache", "--remove-unused-for", "0s"]).output
     assert run.invoke(cli, ["guest", "cache"]).output == f"0 entries, 0 B in {place}\n"
+
+
+def test_a_build_under_way_is_told_from_one_that_failed(place: Path) -> None:
+    """Of both the log is all that there is yet; who makes the one holds its lock."""
+    running, failed = cache.entry("kernels", b"running"), cache.entry("kernels", b"failed")
+    for path in (running, failed):
+        path.with_suffix(".log").write_text("make\n")
+        path.with_name(f".{path.name}.lock").touch()
+    unfinished = running.with_name(f".{running.name}.new")
+    with cache.locked(running.with_name(f".{running.name}.lock")):
+        unfinished.mkdir()
+        said = [each.name for each in stock.entries() if each.kind == "kernels" and "debian" not in each.name]
+        assert sorted(said) == sorted(
+            [
+                f"being made: {running.name[:8]}",
+                f"log of a build that is under way ({running.name[:8]})",
+                f"log of a build that failed ({failed.name[:8]})",
+            ]
+        )
+    unfinished.rmdir()
+    assert f"log of a build that failed ({running.name[:8]})" in [each.name for each in stock.entries()]

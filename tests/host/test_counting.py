@@ -12,11 +12,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO
 
+import msgspec
 import pytest
 
 from hugewise.errors import ProbeError
 from hugewise.host.counting import Counting
-from hugewise.machine.probe import Count, Counters
+from hugewise.machine.probe import Count, Counters, Spec, decode, find
 from hugewise.model.metric import COUNTERS
 from tests.build import known
 from tests.requirements import need
@@ -97,7 +98,7 @@ def test_the_measured_part_alone_is_counted_with_what_is_made_in_it(server: Aske
 
 
 def test_a_hardware_counter_has_a_value_or_the_probes_reason(server: Asked) -> None:
-    hardware = [counter.event for counter in COUNTERS if counter.servers]
+    hardware = [counter.event for counter in COUNTERS if counter.hardware]
     with closing(Counting([server.pid], hardware)) as counting:
         counting.begin()
         server.touch("itself", 64)
@@ -137,3 +138,48 @@ def test_a_probe_that_ends_early_is_an_error_with_what_it_said(tmp_path: Path, m
     monkeypatch.setenv("HUGEWISE_PROBE", str(broken))
     with pytest.raises(ProbeError, match="ended early: no such subcommand"):
         Counting([1], ("page-faults",))
+
+
+def test_a_group_of_a_running_server_is_read_as_one(server: Asked) -> None:
+    with closing(Counting([server.pid], ("clock=task-clock+faults=page-faults+no-such", "page-faults"))) as counting:
+        counting.begin()
+        server.touch("thread", PAGES)
+        counting.end()
+        found = counting.counts()
+    # The one is switched on some microseconds after the other.
+    assert PAGES <= value(found, "faults") <= value(found, "page-faults") + 16
+    assert "unknown counter" in (found.values["no-such"].reason or "")
+    clock, faults = found.values["clock"], found.values["faults"]
+    assert (clock.enabled_ns, clock.running_ns) == (faults.enabled_ns, faults.running_ns)
+
+
+def test_a_group_of_a_command_has_its_children_in_it(tmp_path: Path) -> None:
+    program = f"""
+import mmap, os
+def touch():
+    area = mmap.mmap(-1, {PAGES} * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    area.madvise(mmap.MADV_NOHUGEPAGE)
+    for at in range(0, len(area), mmap.PAGESIZE):
+        area[at] = 1
+touch()
+if os.fork() == 0:
+    touch()
+    os._exit(0)
+os.wait()
+"""
+    spec = Spec(
+        argv=(sys.executable, "-S", "-c", program),
+        env={},
+        stdout=str(tmp_path / "out"),
+        stderr=str(tmp_path / "err"),
+        timeout_s=30.0,
+        counters=("page-faults", "clock=task-clock+faults=page-faults+user=page-faults:u+cycles"),
+    )
+    told = tmp_path / "spec.json"
+    told.write_bytes(msgspec.json.encode(spec))
+    done = subprocess.run([find(), "run", "--spec", str(told)], capture_output=True, check=True)
+    (found,) = (event for event in decode(done.stdout.splitlines(keepends=True)) if isinstance(event, Counters))
+    assert value(found, "faults") == value(found, "page-faults") >= 2 * PAGES
+    assert 2 * PAGES <= value(found, "user") <= value(found, "faults")
+    assert found.values["clock"].running_ns == found.values["faults"].running_ns > 0
+    assert (found.values["cycles"].value is None) <= bool(found.values["cycles"].reason)

@@ -7,12 +7,13 @@ import msgspec
 import pytest
 
 from hugewise.errors import LockedError, SettingError, StorageError, UserError
-from hugewise.host.journal import Journal, recover, start_time
+from hugewise.host.journal import Journal, recover
 from hugewise.host.knob import knobs, read
 from hugewise.host.ledger import FoldersMade, Intent, JournalClosed, JournalOpened, KnobTurn, Scratched
 from hugewise.host.local_host import LocalHost
 from hugewise.host.pool import Pools
 from hugewise.host.setting import Settings
+from hugewise.machine.proc import start_time
 from hugewise.model.host import Host
 from hugewise.model.pages import HUGETLB, THP
 from tests.build.hosts import BOOT_ID, MIN_FREE, FakeHost, Killed

@@ -75,6 +75,8 @@ int main(int argc, char **argv)
             madvise(all, SIZE, MADV_HUGEPAGE);
         if (IS("fork") && fork() == 0)
             memset(all, 2, SIZE);
+        if (IS("shared") && fork() == 0)
+            pause();
     }
     puts("ready");
     fflush(stdout);

@@ -120,11 +120,11 @@ def test_memory_that_is_swapped_is_in_no_huge_page(swapped: int, delivered: bool
 def test_a_number_that_means_another_program_meanwhile_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read of one program says nothing of the next one."""
     seen_as = iter([(b"1", b""), (b"2", b""), (b"2", b""), (b"2", b"")])
-    monkeypatch.setattr(looking, "_identity", lambda pid: next(seen_as))
+    monkeypatch.setattr(looking, "identity", lambda pid: next(seen_as))
     assert Looker("smaps").look(os.getpid()).pid == os.getpid()
     assert next(seen_as, None) is None
     changing = iter((bytes([number]), b"") for number in range(100))
-    monkeypatch.setattr(looking, "_identity", lambda pid: next(changing))
+    monkeypatch.setattr(looking, "identity", lambda pid: next(changing))
     with pytest.raises(GoneError, match="another program each time"):
         Looker("smaps").look(os.getpid())
 
@@ -132,10 +132,10 @@ def test_a_number_that_means_another_program_meanwhile_is_looked_at_again(monkey
 def test_programs_that_follow_one_another_in_a_process_are_told_apart() -> None:
     child = subprocess.Popen(["sh", "-c", "read x; exec sleep 60"], stdin=subprocess.PIPE)
     try:
-        before = looking._identity(child.pid)
+        before = looking.identity(child.pid)
         child.communicate(b"\n", timeout=0.3)
     except subprocess.TimeoutExpired:
-        assert looking._identity(child.pid) != before
+        assert looking.identity(child.pid) != before
     finally:
         child.kill()
         child.wait()

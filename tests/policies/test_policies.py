@@ -43,7 +43,7 @@ def test_policies_follow_the_sizes_that_the_machine_has() -> None:
     assert set(machine()[2]) == {
         *("as-is", "base", "thp", "thp-advised", "thp-shmem", "madvise"),
         *("mthp-16k", "mthp-64k", "mthp-16k-shmem", "mthp-64k-shmem", "hugetlb-2m", "hugetlb-1g"),
-        *("reserved-2m", "reserved-1g"),
+        *("reserved-2m", "reserved-1g", "surplus-2m", "surplus-1g"),
         *("layout-base", "layout-thp", "layout-hugetlb-2m", "layout-hugetlb-1g"),
     }
     other = machine(mthp=(32, 512), capacity={64 << 10: 9, 16 << 30: 1})[2]
@@ -55,13 +55,18 @@ def test_each_system_treatment_sets_every_size_of_anonymous_and_shared_memory() 
     host, sizes, policies = machine()
     for name, policy in policies.items():
         assert policy.name == name
+        if name == "surplus-1g":
+            reason = "the kernel makes no page of 1g when it is asked for: those are reserved"
+            assert policy.missing(host, sizes, SYSTEM) == reason
+            continue
         assert policy.missing(host, sizes, SYSTEM) is None
         treatment = policy.treatment(host, sizes, SYSTEM)
         assert (treatment.policy, treatment.mechanism, treatment.thp_disable) == (name, SYSTEM, "none")
         if name == "as-is" or name.startswith("reserved-"):
             assert treatment.knobs == {}, "the machine as it is"
         else:
-            assert set(treatment.knobs) == {path for path in host.choices if path.endswith("enabled")}
+            allowed = {f"{HUGETLB}/hugepages-2048kB/nr_overcommit_hugepages"} if name == "surplus-2m" else set()
+            assert set(treatment.knobs) - allowed == {path for path in host.choices if path.endswith("enabled")}
         if not name.endswith("-shmem"):
             assert all(v == "never" for k, v in treatment.knobs.items() if "shmem" in k)
 
@@ -113,6 +118,16 @@ def test_a_pool_that_a_server_takes_itself_changes_nothing_else() -> None:
     assert "sysctl" in kinds, "2m is what vm.nr_hugepages counts"
     kinds = [file.kind for file in policies["reserved-1g"].deployment(sizes, treatment, 5 << 20).files]
     assert "sysctl" not in kinds and "tmpfiles" in kinds
+
+
+def test_pages_that_are_made_when_they_are_mapped_are_limited_by_the_memory_and_need_root() -> None:
+    host, sizes, policies = machine()
+    treatment = policies["surplus-2m"].treatment(host, sizes, SYSTEM)
+    assert treatment.knobs[f"{HUGETLB}/hugepages-2048kB/nr_overcommit_hugepages"] == str((64 << 30) // (2 << 20))
+    assert (treatment.surplus, treatment.map_hugetlb, treatment.target.kind) == (True, 2 << 20, "hugetlb")
+    assert treatment.environment == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}
+    needs = policies["surplus-2m"].missing(machine(root=False)[0], sizes, PROCESS)
+    assert needs is not None and needs.endswith("needs root")
 
 
 def test_what_a_policy_turns_is_put_back() -> None:
@@ -262,6 +277,9 @@ def test_real_kernel_takes_every_system_policy(tmp_path: Path) -> None:
         settings = Settings(host, Journal.begin(host, tmp_path / "journal.jsonl", "test"))
         try:
             for policy in discover(sizes).values():
+                if (why := policy.missing(host, sizes, SYSTEM)) is not None:
+                    assert policy.name.startswith("surplus-"), why  # pages that are larger than any free block
+                    continue
                 treatment = policy.treatment(host, sizes, SYSTEM)
                 assert settings.apply(treatment.knobs) == [], policy.name
                 assert settings.drift() == []

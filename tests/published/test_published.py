@@ -65,3 +65,7 @@ def test_the_2021_studys_samples() -> None:
         "gdb-build": 24000,
     }
     assert [one.layout for one in found.values()] == ["fixed slots", "one after the other", "fixed slots"]
+
+
+def test_a_published_ipc_of_user_mode_stands_beside_no_other() -> None:
+    assert published.load("lpc-2024-mthp-arm64").metrics["ipc_user"] == ("ipc_user",)

@@ -11,8 +11,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from hugewise.analysis.guest_arms import boots_of, stayed
+from hugewise.model.design import qualified
+from hugewise.model.guest_results import Guests
 from hugewise.model.metric import NOT_IN_EMULATION
-from hugewise.model.results import Guests, Results
+from hugewise.model.results import Results
 from hugewise.report import csv as tables
 from hugewise.report import json
 from hugewise.report.document import Table
@@ -256,3 +259,48 @@ def test_other_metrics_have_the_units_that_their_workload_declares() -> None:
     made = tuple(replace(one, cell=cell.cell, metrics={"bytes_per_s": float(1 << 30)}) for one in results.attempts)
     told = metrics_table(replace(results, attempts=made), cell)
     assert told.rows[0][:2] == ("bytes_per_s", "1.000 GiB/s")
+
+
+def test_a_guest_that_stayed_is_told_with_its_age_and_for_what_its_verdicts_are() -> None:
+    """From what the attempts found of it: of two boots each by itself, and of attempts that count alone."""
+    told = [
+        ("one", 0.5, 1000, 900),
+        ("one", 3600.2, 1000, 250),
+        ("two", 1.0, 0, 0),
+    ]
+    one, *_ = recorded().attempts
+    attempts = [
+        replace(
+            one,
+            started=float(place),
+            guest={
+                **one.guest,
+                "resident_boot": boot,
+                "resident_s": seconds,
+                "resident_free_bytes": free,
+                "resident_free_huge_bytes": huge,
+            },
+        )
+        for place, (boot, seconds, free, huge) in enumerate(told)
+    ]
+    assert (boots_of(attempts), boots_of([one])) == (2, 0)
+    both = replace(of(recorded()), stayed=stayed(attempts))
+    lines = list(guests.introduction(both))
+    assert lines[0].startswith("The attempts ran in 2 boots of one guest, emulated by QEMU (TCG).")
+    assert lines[-2].startswith("Boot 1: 2 attempts within 1 h 00 min; of its free memory 90.0% fitted")
+    assert lines[-2].endswith("huge pages before the first and 25.0% before the last.")
+    assert lines[-1] == "Boot 2: 1 attempt within 1.0 s."
+    alone = list(guests.introduction(replace(both, stayed=both.stayed[:1])))
+    assert alone[0].startswith("All attempts ran in one guest, emulated")
+    assert any("another boot begins with other memory" in line for line in alone)
+    assert not any("stayed" in line for line in guests.introduction(of(recorded())))
+
+
+def test_a_verdict_of_a_guest_that_stays_is_for_its_boots() -> None:
+    (found, *_) = recorded().cells[0].comparisons
+    once, twice, anew = (qualified(found, "sequential", None, boots) for boots in (1, 2, None))
+    assert once.reason.endswith("it is for this boot of its guest: another may differ")
+    assert "these 2 boots of its guest" in twice.reason
+    assert once.estimand == twice.estimand == f"{found.estimand}, within a boot of the guest that its attempts share"
+    assert (once.verdict, once.ratio) == (found.verdict, found.ratio)
+    assert anew == found

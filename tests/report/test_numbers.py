@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import io
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from hugewise.report import numbers
+from hugewise.report import numbers, terminal
+from hugewise.report.document import table
 
 MINUS = numbers.MINUS
 
@@ -104,8 +107,8 @@ def test_an_interval_that_says_nothing_is_cut_off() -> None:
     assert numbers.effect(0.67, 1e-36, 0.9) == "−33% (at most −10%)"
     assert numbers.effect(2e-5, 1e-5, 3e-5) == "−99.9980% (−99.9990% to −99.9970%)"
     assert numbers.largest(1e36) == numbers.largest(math.inf) == "above 1,000,000%"
-    assert numbers.effect(0.67, 0.0004, 500) == "−33% (−99.96% to +49,900%)"
-    assert numbers.effect(0.67, 0.004, 500) == "−33% (−99.6% to +49,900%)"
+    assert numbers.effect(0.67, 0.0004, 500) == "−33% (−99.96% to ×500)"
+    assert numbers.effect(0.67, 0.004, 500) == "−33% (−99.6% to ×500)"
     assert numbers.change(0.0) == "−100.0%"
     assert [numbers.bounded(change) for change in (None, 1e36, 0.0234)] == [False, False, True]
     assert numbers.largest(0.0234) == "2.34%"
@@ -157,3 +160,16 @@ def test_the_only_end_keeps_its_side_of_no_change(ratio: float, end: float) -> N
         assert ("+" in text) <= (end > 1)
         assert (MINUS in text) <= (end < 1)
         assert ("higher" in numbers.bound(ratio, low, high)) <= (end >= 1)
+
+
+def test_a_wide_interval_leaves_a_table_of_80_columns_its_rows() -> None:
+    """As of two blocks: nine digits of percent broke the row in two."""
+    wide = numbers.effect(12.268, 0.0002, 9000.0)
+    assert (wide, len(wide) < 30) == ("+1,127% (−99.98% to ×9,000)", True)
+    assert numbers.interval(0.5, 0.2, 99.9) == "−80% to +9,890%"
+    assert numbers.interval(0.5, 0.2, None) == "at least −80%"
+    rows = [["mthp-64k", "3,226,810", wide, "? undecided", "99.95%", "1.2 GiB"]]
+    made = table("", ("policy", "mean", "change (interval)", "verdict", "deliv.", "memory"), rows)
+    out = io.StringIO()
+    Console(file=out, width=80).print(*terminal._table(made))
+    assert len(out.getvalue().splitlines()) == 3

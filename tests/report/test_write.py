@@ -26,6 +26,7 @@ from hugewise.report.names import file_name
 from hugewise.report.sentences import SYMBOLS, sentence
 from hugewise.report.write import write
 from hugewise.visible import printable
+from tests.build.pages import SCRIPT, scriptless
 from tests.build.results import HOSTILE, example
 from tests.requirements import need_root
 
@@ -41,7 +42,7 @@ class Page(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
         self.texts: list[str] = []
-        self.style = ""
+        self.style = self.script = ""
         self.feed(text)
         self.close()
 
@@ -59,6 +60,8 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.open and self.open[-1] == "style":
             self.style += data
+        elif self.open and self.open[-1] == "script":
+            self.script += data
         else:
             self.texts.append(data)
 
@@ -97,19 +100,25 @@ def test_every_file_is_there_and_nothing_else(paths: dict[str, Path]) -> None:
     assert "3-effects.svg" not in paths  # nothing could be estimated in the third cell
 
 
-def test_the_page_names_no_address_and_runs_nothing(text: str, page: Page) -> None:
-    text = text.replace(fonts.face(), "")  # base64 may have anything in it
+def test_the_page_names_no_address_and_runs_nothing_of_others(text: str, page: Page) -> None:
+    text = scriptless(text).replace(fonts.face(), "")  # base64 may have anything in it
     assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", text)
-    assert not {"script", "link", "iframe", "object", "embed", "img", "base", "form"} & {tag for tag, _ in page.tags}
+    assert not {"link", "iframe", "object", "embed", "img", "base"} & {tag for tag, _ in page.tags}
+    assert [attributes for tag, attributes in page.tags if tag == "script"] == [{}]
+    assert not {"action", "method"} & {name for tag, attributes in page.tags if tag == "form" for name in attributes}
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|\.write|eval|Function|fetch|XMLHttp|import", SCRIPT)
     assert all(value.startswith("#") for value in page.values("href"))
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on") or name == "style"]
 
 
-def test_the_policy_forbids_everything_but_the_style_sheet_and_its_font(page: Page) -> None:
+def test_the_policy_forbids_everything_but_our_script_our_style_sheet_and_its_font(page: Page) -> None:
     policy = next(a["content"] for t, a in page.tags if t == "meta" and a.get("http-equiv"))
-    digest = base64.b64encode(hashlib.sha256(page.style.encode()).digest()).decode()
-    style = f"style-src 'sha256-{digest}'; font-src data:"
-    assert policy == f"default-src 'none'; {style}; base-uri 'none'; form-action 'none'"
+    style, script = (
+        base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (page.style, page.script)
+    )
+    ours = f"script-src 'sha256-{script}'; style-src 'sha256-{style}'; font-src data:"
+    assert policy == f"default-src 'none'; {ours}; base-uri 'none'; form-action 'none'"
+    assert page.script == SCRIPT
     assert fonts.face() in page.style
 
 
@@ -133,7 +142,7 @@ def test_tags_match_and_ids_are_unique(page: Page) -> None:
 
 
 def test_hostile_text_stays_text(text: str, page: Page) -> None:
-    assert "<script" not in text
+    scriptless(text)
     assert "\x1b" not in text
     assert any('<script>alert("x")</script>' in one for one in page.texts)
 

@@ -42,7 +42,9 @@ def test_the_heap_is_backed_as_promised_and_the_same_is_stored_in_every_arm(tmp_
         assert found[arm].delivery.coverage[key] > 200 << 20
     assert len({attempt.facts["stored_hash"] for attempt in found.values()}) == 1
     for attempt in found.values():
-        assert {metric.name for metric in WORKLOAD.metrics} <= set(attempt.metrics)
+        # Of fewer than 100,000 operations there is no p99.99.
+        assert {metric.name for metric in WORKLOAD.metrics} - {"p9999_us"} <= set(attempt.metrics)
+        assert ("p9999_us" in attempt.metrics) != ("p9999_us" in attempt.absent)
         assert attempt.metrics["evictions"] == 0
         assert attempt.facts["curr_items"] == PARAMETERS["keys"]
 

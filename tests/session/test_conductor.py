@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -300,6 +302,24 @@ def test_a_trial_that_cannot_be_had_leaves_its_block_incomplete_and_gives_up_in_
     assert {attempt.state for block in blocks for attempt in block.attempts} == {"abandoned"}
 
 
+def test_a_guest_that_never_boots_ends_the_run_with_its_own_cure(stage: Stage) -> None:
+    """Nothing interferes: the guest has too little memory, and the boot has said so."""
+
+    def too_small(trial: Trial, number: int) -> str:
+        error = MachineError("the guest ended before it said hello\n  console: panic", hint="give the guest more")
+        error.arm = trial.arm
+        raise error
+
+    stage.script = too_small
+    with pytest.raises(HugewiseError, match="blocks? in a row do not count") as caught:
+        stage.conduct([cell("one", "thp")], {})
+    assert "said hello (give the guest more)" in caught.value.message
+    hint = caught.value.hint or ""
+    assert hint.startswith("give the guest more; then: hugewise resume ")
+    assert hint.endswith("or a new run where that changes the study")
+    assert "interferes" not in hint
+
+
 def test_a_disturbed_block_is_named_counts_nowhere_and_is_replaced(stage: Stage) -> None:
     drift = Drift("/sys/kernel/mm/transparent_hugepage/enabled", "never", "always")
     stage.script = raising(Disturbed([drift]), lambda trial: (trial.block, trial.order) == (2, 1))
@@ -430,6 +450,38 @@ def test_a_duet_broken_off_between_its_arms_is_replaced(stage: Stage) -> None:
     assert method.seen == [2, 3, 4]
     first = stage.folder.read().blocks[0]
     assert (first.state, first.reason) == ("incomplete", "broken off between attempts that ran at the same time")
+
+
+STAYS = (
+    STUDY
+    + """
+[guest]
+resident = true
+[[kernel]]
+name = "k"
+package = "linux-image-cloud-amd64"
+"""
+)
+
+
+@of(STAYS)
+def test_when_the_guest_of_all_attempts_is_gone_the_block_is_replaced_and_what_was_measured_stays(
+    stage: Stage,
+) -> None:
+    """Its pairs would be of two boots. One of which nothing was measured goes on in the next guest."""
+    gone = HugewiseError("the guest of all attempts is gone")
+    stage.script = raising(gone, lambda trial: len(stage.ran) in (4, 5))
+    for _ in range(2):
+        with pytest.raises(HugewiseError, match="is gone"):
+            stage.conduct([cell("one", "thp")], {})
+    (method,) = stage.conduct([cell("one", "thp")], {})
+    assert stage.state == "finished"
+    first, second, third = stage.folder.read().blocks[:3]
+    assert (first.state, len(first.attempts)) == ("complete", 2)
+    assert (second.state, len(second.attempts)) == ("incomplete", 1)
+    assert second.reason == "its guest is gone, and the pairs of a block are of one boot"
+    assert (third.state, len(third.attempts)) == ("complete", 2)
+    assert method.seen[0] == 1
 
 
 def test_a_blocks_record_says_the_order_that_the_coin_chose(stage: Stage) -> None:
@@ -699,3 +751,29 @@ def test_an_open_block_goes_on_when_nothing_was_changed(stage: Stage) -> None:
     stage.folder = RunFolder(stage.folder.path, stage.folder.clock)
     (method,) = stage.conduct([cell("one", "thp")], {})
     assert method.seen == [1, 2, 3]
+
+
+def test_an_estimate_says_of_which_cells_it_knows_nothing_yet(stage: Stage) -> None:
+    """10 s of the first cell said nothing of the 4 minutes of the others."""
+    stage.conduct([cell("one", "thp"), cell("two", "thp"), cell("three", "thp")], {})
+    assert [event.unmeasured for event in stage.ended()][:4] == [2, 1, 0, 0]
+
+
+def test_a_log_has_a_line_within_a_block_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    out = io.StringIO()
+    with progress.shown(out) as listener:
+        listener(progress.Started("r", "f", 3, 0, None))
+        listener(progress.AttemptStarted(1, "build", "base"))
+        now += 60
+        listener(progress.AttemptStarted(1, "build", "thp"))
+        listener(progress.BlockEnded(1, "build", "complete", 1, 3, 10.0, 2))
+        now += 60
+        listener(progress.BlockEnded(2, "fault", "complete", 2, 3, 10.0, 0))
+    assert out.getvalue().splitlines() == [
+        "run r in f: 3 blocks planned",
+        "block 1 (build): thp",
+        "1/3 blocks, 10.0 s left if 2 cells not begun take as long as the others (build)",
+        "2/3 blocks, 10.0 s left (fault)",
+    ]

@@ -16,6 +16,7 @@ from hugewise.analysis import calibration
 from hugewise.deployment import host as host_files
 from hugewise.errors import RunError
 from hugewise.guests import boarding
+from hugewise.guests.resident import ResidentBoarding
 from hugewise.host.setting import Settings
 from hugewise.machine import fingerprint
 from hugewise.model import guest_record as record
@@ -55,6 +56,7 @@ class Guests:
     inside: list[bool] = field(default_factory=list)
     memory: int = 1 << 30
     emulated: bool = True
+    resident: bool = False
 
     def versions(self) -> Mapping[str, str]:
         return self.found
@@ -182,6 +184,12 @@ def test_what_guests_share_is_made_for_them_alone(opened: Session, monkeypatch: 
         opened.host.privileged(),
     )
     assert note == opened.settings.note
+    asked_of: Any = Guests(resident=True)
+    opened.guests, opened.number = asked_of, 2
+    opened.make_guests()
+    assert isinstance(opened.boarding, ResidentBoarding)
+    assert (str(opened.boarding.boarding), opened.boarding.session) == ("aboard", 2)
+    assert opened.boarding.run == str(opened.folder.path)
 
 
 def test_one_run_has_one_accelerator(tmp_path: Path) -> None:

@@ -214,6 +214,7 @@ def test_two_runs_refuse_each_other(tmp_path: Path) -> None:
             assert holder.stdout.readline() == "holding\n"
             with pytest.raises(LockedError, match=f"pid {holder.pid}"):
                 hugewise.run(hugewise.load(small(tmp_path, "base", "thp")), results=tmp_path / "other")
+            assert list((tmp_path / "other").iterdir()) == []  # refused, and nothing of it is left
             with pytest.raises(LockedError):
                 recovery.restore()
         finally:
@@ -367,3 +368,15 @@ def test_a_new_session_begins_after_its_pairs_and_everything_is_set_up_again(tmp
     check_whole(results, blocks=4)
     assert Counter(a.session for a in results.attempts) == {1: 4, 2: 4}
     assert walked.count("lock") == walked.count("unlock") == 2
+
+
+def test_a_run_that_is_refused_before_its_first_record_leaves_no_folder(tmp_path: Path) -> None:
+    made = RunFolder.create(tmp_path / "results", "s", study_json=b"{}", study_toml=None, seed=bytes(16))
+    session.discard_unbegun(made.path)
+    assert list((tmp_path / "results").iterdir()) == []
+    one, two = (RunFolder.create(tmp_path, "s", study_json=b"{}", study_toml=None, seed=bytes(16)) for _ in range(2))
+    session.discard_unbegun(two.path)
+    assert list((tmp_path / "s").iterdir()) == [one.path]
+    (one.path / "run.jsonl").touch()  # it has begun, and can be reported
+    session.discard_unbegun(one.path)
+    assert one.path.is_dir()

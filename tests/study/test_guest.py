@@ -157,11 +157,12 @@ def test_keys_of_guests_that_say_nothing_do_not_count_for_the_digest() -> None:
     study = load(STUDIES / "redis-bgsave.toml")
     stored = json.loads(msgspec.json.encode(study))
     older = copy.deepcopy(stored)
-    del older["guest"], older["kernel"], older["unjudged"], older["not_worse"]
+    del older["guest"], older["kernel"], older["unjudged"], older["not_worse"], older["sampling"]
     for use in older["policies"]:
         del use["kernel"], use["backing"], use["layout"], use["mechanism"]
+        use["judged"] = use["judged"] or "backing"  # what one that did not say was, before memory could be aged
     for used in older["workload"]:
-        del used["client"], used["concurrency"], used["counted"]
+        del used["client"], used["concurrency"], used["counted"], used["memory_age"]
     for scale in older["scales"].values():
         del scale["guest"]
     before = hashlib.sha256(msgspec.json.encode(older | {"file": ""}, order="sorted")).hexdigest()
@@ -298,6 +299,37 @@ def work(**more: Any) -> dict[str, Any]:
             "cpus of [guest]",
         ),
         ({"design": {"kind": "duet", "slots": [0, 1]}}, "design.kind", "not of guests", 'concurrency = "together"'),
+        ({"design": {"kind": "resident"}}, "design.kind", "not of guests", "one guest that stays, resident = true"),
+        (
+            guest(resident=True) | arm(backing="hugetlb-2m"),
+            "policies[2].backing",
+            "with guest.resident = true one boot is for all arms",
+            "give arm the backing of base; or remove resident",
+        ),
+        (
+            guest(resident=True)
+            | arm(kernel="other")
+            | {"kernel": [{"name": "k", "path": "/k"}, {"name": "other", "path": "/o"}]},
+            "policies[2].kernel",
+            "with guest.resident = true one boot is for all arms",
+            "give arm the kernel of base; or remove resident",
+        ),
+        (
+            large(resident=True) | arm(backing={"pages": "thp", "preallocate": False}),
+            "policies[2].backing",
+            "with scales.large.guest.resident = true",
+            "the backing of base",
+        ),
+        (guest(resident=True, counting=True), "guest.resident", "told everything before it boots", "remove it"),
+        (guest(resident=True) | {"method": "exact"}, "method", "that are booted anew", "sequential"),
+        (
+            guest(resident=True)
+            | work(concurrency=["alone", "together"])
+            | {"policies": ["base", "thp"], "design": {"slots": [0, 1]}},
+            "workload[1].concurrency",
+            "of several guests",
+            'concurrency = "alone"',
+        ),
         (large(counting=True, cpus=4), "scales.large.guest.cpus", "one virtual CPU", "cpus = 1"),
     ],
 )

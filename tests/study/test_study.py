@@ -172,7 +172,7 @@ def test_the_digest_is_of_what_is_said_not_of_how() -> None:
         ({"margin": True}, "margin", True, '"0.5%" or 0.005'),
         ({"confidence": 1.0}, "confidence", 1.0, "above 0.5 and below 1"),
         ({"confidence": float("nan")}, "confidence", float("nan"), "for example"),
-        ({"method": "bayes"}, "method", "bayes", "choices: fixed-n, screening, sequential"),
+        ({"method": "bayes"}, "method", "bayes", "choices: exact, fixed-n, screening, sequential"),
         ({"window": -1}, "window", -1, "for example"),
         ({"window": "0s"}, "window", "0s", "at least 1 s"),
         ({"policies": ["base"]}, "policies", ["base"], "add to the list"),

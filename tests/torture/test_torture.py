@@ -68,7 +68,7 @@ def test_a_hugewise_that_keeps_its_promises_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("broken", "counted", "said"),
     [
-        ("folder", "differing", f"folder {PLACE}: was not there, is there"),
+        ("folder", "differing", "folder {place}: was not there, is there"),
         ("process", "differing", "(sleep): was not there, is lives"),
         ("lost", "lost", "b1-base-1 is not what it was"),  # gone, and made again
         ("changed", "lost", "is not what it was"),
@@ -77,6 +77,7 @@ def test_a_hugewise_that_keeps_its_promises_passes(tmp_path: Path) -> None:
     ],
 )
 def test_a_promise_that_is_broken_is_seen(tmp_path: Path, broken: str, counted: str, said: str) -> None:
+    said = said.replace("{place}", str(PLACE))
     status, report, told = faked(tmp_path, broken)
     assert status == 1
     if broken in ("process", "folder"):  # an untouched run leaves it already: nothing else is tried

@@ -253,7 +253,11 @@ def test_a_background_save_begins_with_the_measured_part_and_may_copy_everything
 
 def test_redis_outputs_are_read() -> None:
     reading = REDIS.read(said("redis", sut=use(0.551)), given(REDIS, bgsave=True))
-    assert set(reading.metrics) == {metric.name for metric in REDIS.metrics}
+    assert set(reading.metrics) == {metric.name for metric in REDIS.metrics} - {"p9999_us"}
+    assert (
+        "too few are slower: it takes 100,000" in reading.absent["p9999_us"]
+        or "whole histogram" in reading.absent["p9999_us"]
+    )
     assert reading.metrics["ops_per_s"] == pytest.approx(55098.7, abs=0.1)
     assert reading.metrics["p99_us"] == pytest.approx(1992.703)
     assert reading.metrics["server_cpu_us"] == pytest.approx(0.551e6 / 55101)
@@ -285,7 +289,7 @@ def test_a_save_that_goes_on_or_failed_is_said() -> None:
 
 def test_memcached_outputs_are_read() -> None:
     reading = MEMCACHED.read(said("memcached"), given(MEMCACHED, mode="rate", rate=10_000))
-    assert set(reading.metrics) | {"server_cpu_us"} == {metric.name for metric in MEMCACHED.metrics}
+    assert set(reading.metrics) | {"server_cpu_us", "p9999_us"} == {metric.name for metric in MEMCACHED.metrics}
     assert reading.metrics["ops_per_s"] == 9999
     assert reading.metrics["evictions"] == 0
     assert reading.facts["version"] == "1.6.18"

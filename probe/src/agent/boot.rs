@@ -33,6 +33,11 @@ const MOVED: [&str; 5] = ["/proc", "/sys", "/dev", "/run", "/tmp"];
 const MODULES: &str = "/modules";
 const NEW_ROOT: &str = "/new-root";
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
+/// File systems that a root folder may be in, with the options to try: a subvolume of btrfs is named by its distribution.
+const KINDS: [(&str, &[&str]); 3] =
+    [("ext4", &[""]), ("xfs", &["nouuid"]), ("btrfs", &["", "subvol=root", "subvol=@"])];
+/// What the root folder of a system has, one of them.
+const SYSTEM: [&str; 5] = ["sbin/init", "usr/lib/systemd/systemd", "bin/sh", "usr/bin/env", "usr/bin/hugewise-probe"];
 /// How long the disk may take to appear.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PASS: Duration = Duration::from_millis(20);
@@ -122,7 +127,7 @@ fn root_device(line: &str) -> Option<&str> {
     line.split_ascii_whitespace().find_map(|word| word.strip_prefix("hugewise.root="))
 }
 
-/// Make the ext4 on `device` the root folder, with the mounts in it.
+/// Make the root folder on `device`, or on the first of its partitions that has one, the root, with the mounts in it.
 fn enter(device: &str) -> Result<()> {
     let started = Instant::now();
     while !Path::new(device).exists() {
@@ -133,7 +138,13 @@ fn enter(device: &str) -> Result<()> {
     }
     let root = Path::new(NEW_ROOT);
     fs::create_dir_all(root)?;
-    mount_at(device, root, "ext4", libc::MS_NOATIME, "").context("cannot mount it as ext4")?;
+    let mut refused = Vec::new();
+    if !places(device).iter().any(|place| mount_system(place, root, &mut refused)) {
+        bail!(
+            "no root folder in ext4, xfs or btrfs there ({}); volumes of LVM or encrypted ones are not opened",
+            refused.join("; ")
+        );
+    }
     for folder in MOVED {
         let target = root.join(&folder[1..]);
         fs::create_dir_all(&target)?;
@@ -146,6 +157,54 @@ fn enter(device: &str) -> Result<()> {
     Ok(())
 }
 
+/// The device and its partitions, in their order.
+fn places(device: &str) -> Vec<String> {
+    let name = device.rsplit('/').next().unwrap_or(device);
+    let below = fs::read_dir(format!("/sys/class/block/{name}")).into_iter().flatten().flatten();
+    let mut found: Vec<(usize, String)> = below
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|part| part.starts_with(name) && Path::new(&format!("/sys/class/block/{part}/partition")).exists())
+        .map(|part| (part.len(), part))
+        .collect();
+    found.sort();
+    let parts = found.into_iter().map(|(_, part)| format!("/dev/{part}"));
+    std::iter::once(device.to_owned()).chain(parts).collect()
+}
+
+/// Mount a root folder of that device; what is none is unmounted, and why is remembered.
+fn mount_system(device: &str, root: &Path, refused: &mut Vec<String>) -> bool {
+    let mut why = String::new();
+    for (kind, several) in KINDS {
+        for options in several {
+            match mount_at(device, root, kind, libc::MS_NOATIME, options) {
+                Ok(()) if is_system(root) => return true,
+                Ok(()) => {
+                    why = format!("{device}: {kind} without a system");
+                    complain("umount", unmount(root));
+                }
+                Err(error) if why.is_empty() => why = format!("{device}: {error}"),
+                Err(_) => {}
+            }
+        }
+    }
+    refused.push(why);
+    false
+}
+
+/// Whether a folder is the root of a system. Links are not followed: they lead to the other root.
+fn is_system(root: &Path) -> bool {
+    SYSTEM.iter().any(|path| fs::symlink_metadata(root.join(path)).is_ok())
+}
+
+fn unmount(folder: &Path) -> io::Result<()> {
+    let path = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes())?;
+    // SAFETY: a C string.
+    match unsafe { libc::umount2(path.as_ptr(), 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +213,22 @@ mod tests {
     fn the_root_is_named_on_the_command_line() {
         assert_eq!(root_device("console=ttyS0 hugewise.root=/dev/vda panic=-1\n"), Some("/dev/vda"));
         assert_eq!(root_device("root=/dev/vda quiet\n"), None);
+    }
+
+    #[test]
+    fn a_system_is_known_by_what_it_has() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!is_system(folder.path()));
+        fs::create_dir_all(folder.path().join("usr/lib/systemd")).unwrap();
+        fs::create_dir_all(folder.path().join("sbin")).unwrap();
+        assert!(!is_system(folder.path()));
+        std::os::unix::fs::symlink("/usr/lib/systemd/systemd", folder.path().join("sbin/init")).unwrap();
+        assert!(is_system(folder.path()));
+    }
+
+    #[test]
+    fn a_disk_is_looked_at_before_its_partitions() {
+        assert_eq!(places("/dev/hugewise-none"), ["/dev/hugewise-none"]);
     }
 
     #[test]

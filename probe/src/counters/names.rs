@@ -1,8 +1,7 @@
-//! The names of counters, each spelled once: perf's (perf-list(1)), and hugewise's own.
+//! The names of counters, each spelled once: perf's (perf-list(1)).
 
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Software};
 
-use crate::counters::steps;
 use Wanted::{Everywhere, OnRequest, Tried};
 use Which::{Hardware as H, Software as S};
 
@@ -68,16 +67,14 @@ const ACCESSES: [(&str, CacheOp, CacheResult); 6] = [
     ("prefetch-misses", CacheOp::PREFETCH, CacheResult::MISS),
 ];
 
-/// Page-walk steps, by an event of the processor's own.
-const STEPS: &str = "dtlb-walk-steps";
-
-/// The names that `hugewise-probe counters` tries. Others (`node-loads`, `r01c4`) can be opened too.
+/// The names that `hugewise-probe counters` tries. Others (`node-loads`, `r01c4`) can be opened too. What only some
+/// processors count is no name here: the caller knows the raw event, and labels it.
 pub fn tried() -> Vec<String> {
     let generic = GENERIC.iter().filter(|row| row.3 != OnRequest).map(|row| row.0.to_owned());
     let of_cache = |(cache, _, count): &(&str, CacheId, usize)| {
         ACCESSES.iter().take(*count).map(|access| format!("{cache}{}", access.0)).collect::<Vec<_>>()
     };
-    generic.chain(CACHES.iter().flat_map(of_cache)).chain([STEPS.to_owned()]).collect()
+    generic.chain(CACHES.iter().flat_map(of_cache)).collect()
 }
 
 /// The names of software events that every kernel has, and that an ordinary user may count.
@@ -88,9 +85,6 @@ pub fn everywhere() -> Vec<String> {
 impl Which {
     /// What is called `name`, or the reason why nothing is.
     pub fn named(name: &str) -> Result<Which, String> {
-        if name == STEPS {
-            return steps::event().map(Which::Raw);
-        }
         let generic = GENERIC.into_iter().find(|row| row.0 == name || row.1 == Some(name)).map(|row| row.2);
         generic
             .or_else(|| cache(name).map(Which::Cache))
@@ -109,6 +103,40 @@ impl Which {
     }
 }
 
+/// What is counted of a task: all that it does, or in one mode alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    All,
+    User,
+    Kernel,
+}
+
+/// A counter that was asked for: `EVENT`, `EVENT:u` (user mode), `EVENT:k` (kernel mode), each with a `LABEL=` before it
+/// where its value is to have another name than it is asked for by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wish {
+    pub label: String,
+    pub which: Result<Which, String>,
+    pub mode: Mode,
+}
+
+impl Wish {
+    pub fn parse(text: &str) -> Wish {
+        let (label, event) = text.split_once('=').unwrap_or((text, text));
+        let (name, mode) = match event.rsplit_once(':') {
+            Some((name, "u")) => (name, Mode::User),
+            Some((name, "k")) => (name, Mode::Kernel),
+            _ => (event, Mode::All),
+        };
+        Wish { label: label.to_owned(), which: Which::named(name), mode }
+    }
+
+    /// The members of a group, which are joined by `+`: the processor counts all of them at once, or none.
+    pub fn group(text: &str) -> Vec<Wish> {
+        text.split('+').map(Wish::parse).collect()
+    }
+}
+
 fn cache(name: &str) -> Option<Cache> {
     let (rest, which) = CACHES.iter().find_map(|(prefix, id, _)| Some((name.strip_prefix(prefix)?, *id)))?;
     let (_, operation, result) = ACCESSES.into_iter().find(|access| access.0 == rest)?;
@@ -124,14 +152,26 @@ mod tests {
 
     #[test]
     fn every_name_that_is_tried_is_known() {
-        for name in tried().iter().filter(|name| *name != STEPS) {
-            assert!(Which::named(name).is_ok(), "{name}");
+        for name in tried() {
+            assert!(Which::named(&name).is_ok(), "{name}");
         }
-        assert_eq!(tried().len(), 24);
+        assert_eq!(tried().len(), 23);
         assert_eq!(everywhere(), ["task-clock", "page-faults", "minor-faults", "major-faults"]);
         assert!(Which::named("no-such-counter").is_err());
         assert_eq!(Which::named("r01c4"), Ok(Which::Raw(0x1c4)));
         assert_eq!(Which::named("cs"), Which::named("context-switches"));
+    }
+
+    #[test]
+    fn a_wish_has_a_label_an_event_and_a_mode() {
+        let raw = Wish::parse("walks:u=r1001008:u");
+        assert_eq!((raw.label.as_str(), raw.which, raw.mode), ("walks:u", Ok(Which::Raw(0x100_1008)), Mode::User));
+        let plain = Wish::parse("cycles:k");
+        assert_eq!((plain.label.as_str(), plain.mode), ("cycles:k", Mode::Kernel));
+        assert_eq!(plain.which, Which::named("cycles"));
+        assert!(Wish::parse("cycles:x").which.unwrap_err().contains("cycles:x"));
+        let labels: Vec<String> = Wish::group("cycles+walks=r1a8").into_iter().map(|wish| wish.label).collect();
+        assert_eq!(labels, ["cycles", "walks"]);
     }
 
     #[test]
@@ -147,9 +187,11 @@ mod tests {
         fn whatever_a_counter_is_called_it_is_known_or_refused(
             name in fuzz::broken_text(&["dTLB-load-misses", "r01c4", "context-switches", "L1-dcache-loads"]),
         ) {
-            if let Ok(which) = Which::named(&name) {
-                which.is_clock();
-                which.is_kernel_only();
+            for wish in Wish::group(&name) {
+                if let Ok(which) = wish.which {
+                    which.is_clock();
+                    which.is_kernel_only();
+                }
             }
         }
     }

@@ -1,101 +1,193 @@
 //! Performance counters by perf's own names, behind one small type.
 //!
-//! A counter that cannot be opened, or that never ran, has no value but a reason: null is never 0. Multiplexed
-//! values are scaled by enabled/running time, as `perf stat` does. Mechanism: perf_event_open(2).
+//! A counter that cannot be opened, or that never ran, has no value but a reason: null is never 0. What is divided by each
+//! other is in one group, which the processor counts whole or not at all (PERF_FORMAT_GROUP). Multiplexed values are
+//! scaled by enabled/running time, as `perf stat` does, and both times are told: whoever judges takes none that ran for
+//! less than all of its time. Mechanism: perf_event_open(2).
 
 use std::collections::BTreeMap;
 use std::io;
 
-use perf_event::events::{Event, Raw};
-use perf_event::{Builder, CountAndTime, Counter, ReadFormat};
+use perf_event::{CountAndTime, Counter};
 
-use crate::counters::names::Which;
+use crate::counters::names::Wish;
+pub use crate::counters::opening::Target;
+use crate::counters::opening::{explain, open};
 use crate::process::change::Pid;
 use crate::protocol::event::Count;
 
-/// What the counters are to follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target<'a> {
-    /// Processes made by this one from now on, from their exec. The counters are opened on the calling process
-    /// itself, disabled; a child inherits them, and its exec enables its copy. So they are open before a child exists.
-    Child,
-    /// This process and the threads that it makes from now on, between `enable` and `disable`.
-    Own,
-    /// These threads of other processes, and what they make from now on, between `enable` and `disable`. What has ended
-    /// before it could be counted is told beside the value.
-    Tasks(&'a [Pid]),
-}
-
-/// A set of counters, in the order of their names.
+/// A set of counters, in the order in which they were asked for.
 pub struct Counters {
-    slots: BTreeMap<String, Slot>,
+    groups: Vec<Group>,
 }
 
-enum Slot {
-    /// One counter for each task.
-    Open {
-        counters: Vec<Counter>,
-        note: Option<String>,
-    },
-    Missing(String),
+/// Counters that run together or not at all: a value of one can be divided by that of another.
+struct Group {
+    members: Vec<Member>,
+    /// Of each task the counters of those members that are open, the leader first.
+    tasks: Vec<Vec<Counter>>,
+    lost: Option<String>,
+}
+
+struct Member {
+    label: String,
+    /// What limits its value, or why there is none.
+    state: Result<Option<String>, String>,
 }
 
 impl Counters {
-    /// Open what can be opened, disabled. Never fails as a whole: each counter keeps its own reason.
+    /// Open what can be opened, disabled. Never fails as a whole: each counter keeps its own reason. Each name is that of
+    /// a counter, or several joined by `+`: these are one group (`names::Wish`).
     pub fn open(names: &[String], target: Target) -> Counters {
-        let slots = names.iter().map(|name| (name.clone(), open_slot(name, target))).collect();
-        Counters { slots }
+        Counters { groups: names.iter().map(|name| Group::open(Wish::group(name), target)).collect() }
+    }
+
+    /// Whether nothing of it could be opened.
+    pub fn is_closed(&self) -> bool {
+        self.groups.iter().all(|group| group.tasks.iter().all(Vec::is_empty))
     }
 
     /// Start counting (`Target::Own`; a child's exec does this for `Target::Child`).
     pub fn enable(&mut self) {
-        self.each_open(Counter::enable);
+        self.each_leader(Counter::enable);
     }
 
     /// Stop counting.
     pub fn disable(&mut self) {
-        self.each_open(Counter::disable);
+        self.each_leader(Counter::disable);
     }
 
-    fn each_open(&mut self, act: fn(&mut Counter) -> io::Result<()>) {
-        for slot in self.slots.values_mut() {
-            if let Slot::Open { counters, .. } = slot
-                && let Err(error) = counters.iter_mut().try_for_each(act)
-            {
-                *slot = Slot::Missing(format!("the kernel refused to switch it: {error}"));
+    /// A member runs while its leader does.
+    fn each_leader(&mut self, act: fn(&mut Counter) -> io::Result<()>) {
+        for group in &mut self.groups {
+            if let Err(error) = group.tasks.iter_mut().filter_map(|of| of.first_mut()).try_for_each(act) {
+                group.give_up(&format!("the kernel refused to switch it: {error}"));
             }
         }
     }
 
     /// The values so far, of living and of ended processes; times are nanoseconds summed over processes and threads.
     pub fn read(&mut self) -> BTreeMap<String, Count> {
-        self.slots.iter_mut().map(|(name, slot)| (name.clone(), slot.read())).collect()
+        self.groups.iter_mut().flat_map(Group::read).collect()
     }
 
     /// Name by name, the reason why a counter is missing, or None where it was opened in full.
     pub fn reasons(&self) -> BTreeMap<String, Option<String>> {
-        let reason = |slot: &Slot| match slot {
-            Slot::Open { note, .. } => note.clone(),
-            Slot::Missing(reason) => Some(reason.clone()),
+        let reason = |group: &Group, member: &Member| match &member.state {
+            Ok(note) => joined(note.clone(), group.lost.clone()),
+            Err(reason) => Some(reason.clone()),
         };
-        self.slots.iter().map(|(name, slot)| (name.clone(), reason(slot))).collect()
+        let named = |group: &Group| {
+            group.members.iter().map(|member| (member.label.clone(), reason(group, member))).collect::<Vec<_>>()
+        };
+        self.groups.iter().flat_map(named).collect()
     }
 }
 
-impl Slot {
-    fn read(&mut self) -> Count {
-        match self {
-            Slot::Missing(reason) => missing(reason.clone()),
-            Slot::Open { counters, note } => {
-                match counters.iter_mut().map(Counter::read_count_and_time).collect::<io::Result<Vec<_>>>() {
-                    Err(error) => missing(format!("cannot be read: {error}")),
-                    Ok(raw) => {
-                        let sum = |of: fn(&CountAndTime) -> u64| raw.iter().map(of).sum::<u64>();
-                        merged(sum(|one| one.count), sum(|one| one.time_enabled), sum(|one| one.time_running), note)
+impl Group {
+    fn open(wishes: Vec<Wish>, target: Target) -> Group {
+        let tasks: Vec<Option<Pid>> = match target {
+            Target::Tasks(tasks) => tasks.iter().copied().map(Some).collect(),
+            Target::Child | Target::Own => vec![None],
+        };
+        let known = |wish: &Wish| wish.which.clone().map(|_| None);
+        let members = wishes.iter().map(|wish| Member { label: wish.label.clone(), state: known(wish) }).collect();
+        let mut group = Group { members, tasks: vec![], lost: None };
+        'again: loop {
+            group.tasks.clear();
+            for task in &tasks {
+                match group.open_task(&wishes, target, *task) {
+                    Ok(counters) => group.tasks.push(counters),
+                    Err(Refused::Gone) => {}
+                    // A sum without this task would be too small: nobody has this member, and all begin anew without it.
+                    Err(Refused::Member(index, reason)) => {
+                        group.members[index].state = Err(reason);
+                        continue 'again;
                     }
                 }
             }
+            break;
         }
+        let lost = tasks.len() - group.tasks.len();
+        if group.tasks.is_empty() {
+            group.give_up(&format!("all {lost} threads had ended before they could be counted"));
+        } else if lost > 0 {
+            group.lost = Some(format!("{lost} of {} threads had ended before they could be counted", tasks.len()));
+        }
+        group
+    }
+
+    /// The counters of one task, of all members that are not missing yet.
+    fn open_task(&mut self, wishes: &[Wish], target: Target, task: Option<Pid>) -> Result<Vec<Counter>, Refused> {
+        let mut found: Vec<Counter> = Vec::new();
+        for (index, wish) in wishes.iter().enumerate() {
+            let (Ok(which), Ok(_)) = (&wish.which, &self.members[index].state) else { continue };
+            let beside = found.len();
+            match open(which, wish.mode, target, task, found.first_mut()) {
+                Ok((counter, limit)) => {
+                    found.push(counter);
+                    self.members[index].state = Ok(limit);
+                }
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(Refused::Gone),
+                Err(error) => return Err(Refused::Member(index, explain(&error, beside))),
+            }
+        }
+        Ok(found)
+    }
+
+    fn give_up(&mut self, reason: &str) {
+        self.tasks.clear();
+        for member in self.members.iter_mut().filter(|member| member.state.is_ok()) {
+            member.state = Err(reason.to_owned());
+        }
+    }
+
+    fn read(&mut self) -> Vec<(String, Count)> {
+        let read = self.tasks.iter_mut().map(|counters| read_task(counters)).collect::<io::Result<Vec<_>>>();
+        if let Err(error) = &read {
+            self.give_up(&format!("cannot be read: {error}"));
+        }
+        let read = read.unwrap_or_default();
+        let mut open = 0;
+        let value = |member: &Member| match &member.state {
+            Err(reason) => (member.label.clone(), missing(reason.clone())),
+            Ok(note) => {
+                let sum = |of: fn(&CountAndTime) -> u64| read.iter().map(|task| of(&task[open])).sum::<u64>();
+                let (count, enabled, running) =
+                    (sum(|one| one.count), sum(|one| one.time_enabled), sum(|one| one.time_running));
+                let note = joined(note.clone(), self.lost.clone());
+                open += 1;
+                (member.label.clone(), merged(count, enabled, running, &note))
+            }
+        };
+        self.members.iter().map(value).collect()
+    }
+}
+
+/// Why a task's group was not opened: the task has gone, or a member was refused.
+enum Refused {
+    Gone,
+    Member(usize, String),
+}
+
+/// All counters of a task in one read(2), so that they are of the same moment.
+fn read_task(counters: &mut [Counter]) -> io::Result<Vec<CountAndTime>> {
+    let Some((leader, others)) = counters.split_first_mut() else { return Ok(vec![]) };
+    let data = leader.read_group()?;
+    let times = data.time_enabled().zip(data.time_running());
+    let (enabled, running) = times.ok_or_else(|| io::Error::other("the kernel gave no times"))?;
+    let one = |counter: &Counter| {
+        let count = data.get(counter).ok_or_else(|| io::Error::other("the kernel left it out"))?.value();
+        let nanos = |time: std::time::Duration| time.as_nanos() as u64;
+        Ok(CountAndTime { count, time_enabled: nanos(enabled), time_running: nanos(running) })
+    };
+    std::iter::once(&*leader).chain(others.iter()).map(one).collect()
+}
+
+fn joined(note: Option<String>, more: Option<String>) -> Option<String> {
+    match (note, more) {
+        (Some(note), Some(more)) => Some(format!("{note}; {more}")),
+        (note, more) => note.or(more),
     }
 }
 
@@ -103,7 +195,8 @@ fn missing(reason: impl Into<String>) -> Count {
     Count { value: None, reason: Some(reason.into()), enabled_ns: 0, running_ns: 0 }
 }
 
-/// The count of all tasks together, scaled as one, so that a task that slept throughout takes nothing away.
+/// The count of all tasks together, scaled as one, so that a task that slept throughout takes nothing away. Who reads a
+/// scaled value sees it by its times: it is an estimate, from the part of the time in which it ran.
 fn merged(count: u64, enabled_ns: u64, running_ns: u64, note: &Option<String>) -> Count {
     match scale(count, enabled_ns, running_ns) {
         Some(value) => Count { value: Some(value), reason: note.clone(), enabled_ns, running_ns },
@@ -119,112 +212,6 @@ fn scale(count: u64, enabled: u64, running: u64) -> Option<u64> {
     }
     let (count, enabled, running) = (u128::from(count), u128::from(enabled), u128::from(running));
     u64::try_from((count * enabled + running / 2) / running).ok()
-}
-
-fn open_slot(name: &str, target: Target) -> Slot {
-    let which = match Which::named(name) {
-        Ok(which) => which,
-        Err(reason) => return Slot::Missing(reason),
-    };
-    let tasks = match target {
-        Target::Tasks(tasks) => tasks.iter().copied().map(Some).collect(),
-        Target::Child | Target::Own => vec![None],
-    };
-    let (mut counters, mut note) = (Vec::new(), None);
-    for task in &tasks {
-        match open(&which, target, *task) {
-            Ok((counter, limit)) => {
-                counters.push(counter);
-                note = limit;
-            }
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-            // A sum without this task would be too small.
-            Err(error) => return Slot::Missing(explain(&error)),
-        }
-    }
-    let lost = tasks.len() - counters.len();
-    if counters.is_empty() {
-        return Slot::Missing(format!("all {lost} threads had ended before they could be counted"));
-    }
-    if lost > 0 {
-        let ended = format!("{lost} of {} threads had ended before they could be counted", tasks.len());
-        note = Some(note.map_or(ended.clone(), |limit| format!("{limit}; {ended}")));
-    }
-    Slot::Open { counters, note }
-}
-
-/// A counter, and what limits it.
-fn open(which: &Which, target: Target, task: Option<Pid>) -> io::Result<(Counter, Option<String>)> {
-    match build_named(which, target, task, false) {
-        Err(denied) if is_denied(&denied) => open_user_only(which, target, task, denied),
-        opened => Ok((opened?, None)),
-    }
-}
-
-/// An ordinary user under perf_event_paranoid 2 may count user mode only. The scheduler's events happen in the kernel,
-/// so they would read a false 0 there: those stay missing.
-fn open_user_only(
-    which: &Which,
-    target: Target,
-    task: Option<Pid>,
-    denied: io::Error,
-) -> io::Result<(Counter, Option<String>)> {
-    if which.is_kernel_only() {
-        return Err(denied);
-    }
-    let counter = build_named(which, target, task, true)?;
-    let limit = (!which.is_clock()).then(|| format!("user mode only: {}", paranoia()));
-    Ok((counter, limit))
-}
-
-fn is_denied(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
-}
-
-fn paranoia() -> String {
-    match std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid") {
-        Ok(level) => format!("kernel.perf_event_paranoid is {} and this user lacks CAP_PERFMON", level.trim()),
-        Err(_) => "this kernel has no perf events".into(),
-    }
-}
-
-fn explain(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
-            "not offered by this processor or its hypervisor".into()
-        }
-        Some(libc::EACCES | libc::EPERM) => format!("not permitted: {}", paranoia()),
-        Some(libc::EMFILE | libc::ENFILE) => format!("too many open files ({error})"),
-        Some(libc::ENOSYS) => "this kernel has no perf events".into(),
-        _ => format!("perf_event_open: {error}"),
-    }
-}
-
-fn build_named(which: &Which, target: Target, task: Option<Pid>, user_only: bool) -> io::Result<Counter> {
-    match which {
-        Which::Software(event) => build(*event, target, task, user_only),
-        Which::Hardware(event) => build(*event, target, task, user_only),
-        Which::Cache(event) => build(event.clone(), target, task, user_only),
-        Which::Raw(code) => build(Raw::new(*code), target, task, user_only),
-    }
-}
-
-/// Of one task, or of this process and what is made by it.
-fn build<E: Event>(event: E, target: Target, task: Option<Pid>, user_only: bool) -> io::Result<Counter> {
-    let mut builder = Builder::new(event);
-    match task {
-        Some(task) => builder.observe_pid(task),
-        None => builder.observe_self(),
-    };
-    builder
-        .any_cpu()
-        .inherit(true)
-        .enabled(false)
-        .enable_on_exec(target == Target::Child)
-        .exclude_kernel(user_only)
-        .exclude_hv(user_only)
-        .read_format(ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING)
-        .build()
 }
 
 #[cfg(test)]
@@ -286,6 +273,24 @@ mod tests {
     }
 
     #[test]
+    fn a_group_is_read_at_once_and_keeps_what_could_be_opened_of_it() {
+        let group = "task-clock+faults=page-faults+nonsense+minor-faults:u";
+        let mut counters = Counters::open(&names(&[group]), Target::Own);
+        counters.enable();
+        let touched = vec![1_u8; 1 << 20];
+        std::hint::black_box(&touched);
+        counters.disable();
+        let found = counters.read();
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["faults", "minor-faults:u", "nonsense", "task-clock"]);
+        assert!(found["nonsense"].reason.as_ref().unwrap().contains("unknown counter"));
+        if let (Some(clock), Some(faults)) = (found["task-clock"].value, found["faults"].value) {
+            assert!(clock > 0 && faults > 0, "{found:?}");
+            let times = |count: &Count| (count.enabled_ns, count.running_ns);
+            assert_eq!(times(&found["task-clock"]), times(&found["faults"]), "one group has one time");
+        }
+    }
+
+    #[test]
     fn tasks_are_scaled_together() {
         assert_eq!(merged(100, 300, 200, &None).value, Some(150));
         let idle = merged(0, 0, 0, &None);
@@ -308,16 +313,5 @@ mod tests {
         child.wait().unwrap();
         assert!(none["page-faults"].as_ref().unwrap().starts_with("all 1 threads had ended"), "{none:?}");
         assert!(both["page-faults"].as_ref().unwrap().contains("1 of 2 threads had ended"), "{both:?}");
-    }
-
-    #[test]
-    fn without_the_kernel_a_scheduler_event_is_missing_rather_than_zero() {
-        let denied = || io::Error::from_raw_os_error(libc::EACCES);
-        let which = Which::named("context-switches").unwrap();
-        assert!(is_denied(&open_user_only(&which, Target::Own, None, denied()).err().unwrap()));
-        let which = Which::named("page-faults").unwrap();
-        if let Ok((_, note)) = open_user_only(&which, Target::Own, None, denied()) {
-            assert!(note.unwrap().starts_with("user mode only"));
-        }
     }
 }

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
@@ -31,6 +31,7 @@ use crate::process::change::{Change, Pid, next_change};
 use crate::process::signals::{Came, Signals};
 use crate::process::tree::{self, Groups};
 use crate::protocol::event::{Count, Event, Fault, Scope, emit};
+use crate::sample::Sampler;
 use crate::scan::scan_process;
 
 #[derive(Debug, clap::Args)]
@@ -59,6 +60,7 @@ fn attempt(spec: &Spec, groups: &Groups, signals: &Signals) -> anyhow::Result<Ex
         Ok(prepared) => prepared,
         Err(not_found) => return no_workload(&not_found, 127),
     };
+    let sampler = spec.sample.map(Duration::from_secs_f64).map(Sampler::start);
     let is_traced = !spec.micro && spec.scan != Scan::None;
     if let Some(barrier) = spec.barrier.filter(|_| !spec.micro) {
         micro::meet(barrier, signals, Instant::now() + spec.timeout()).inspect_err(|error| say(true, error))?;
@@ -81,6 +83,8 @@ fn attempt(spec: &Spec, groups: &Groups, signals: &Signals) -> anyhow::Result<Ex
         None => wait_bare(root, signals, Some(deadline), Some(&mut bounds)),
     };
     let values = counters.read();
+    // Told with the rest: nothing is written before the tree is gone.
+    let series = sampler.map(|sampler| sampler.and_then(Sampler::stop));
     let killed = tree::kill_all(signals, groups).context("cannot kill the tree");
     start.tell()?;
     let mut watched = watched.inspect_err(|error| say(false, error))?;
@@ -88,6 +92,12 @@ fn attempt(spec: &Spec, groups: &Groups, signals: &Signals) -> anyhow::Result<Ex
     // What was written since the last look is found here.
     let cut = bounds.cut().context("cannot cut its output").inspect_err(|error| say(false, error))?;
     watched.exceeded = watched.exceeded.or(cut);
+    match series {
+        Some(Ok(series)) => emit(&Event::Series(Box::new(series)))?,
+        // It explains an attempt, and fails none.
+        Some(Err(error)) => complain::complain(format_args!("no counters over time: {error:#}")),
+        None => {}
+    }
     conclude(spec, start_ns, root, watched, &killed, values)
 }
 

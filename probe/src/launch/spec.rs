@@ -47,6 +47,9 @@ pub struct Spec {
     /// Supplementary groups of the account that it becomes; none are kept of the caller's.
     #[serde(default)]
     pub groups: Vec<u32>,
+    /// Seconds between two readings of the machine's counters while it runs; none are read by default.
+    #[serde(default)]
+    pub sample: Option<f64>,
     /// It has an IPC namespace: what it leaves of System V's shared memory, semaphores and queues goes with it.
     #[serde(default)]
     pub own_ipc: bool,
@@ -152,6 +155,9 @@ impl Spec {
         if !(self.timeout_s > 0.0 && self.timeout_s <= 1e9) {
             return Err(format!("timeout_s = {}: give seconds above 0 and up to 1e9", self.timeout_s));
         }
+        if let Some(period) = self.sample.filter(|period| !(0.01..=3600.0).contains(period)) {
+            return Err(format!("sample = {period}: give seconds, from 0.01 to 3600"));
+        }
         if self.cpus.as_ref().is_some_and(Vec::is_empty) {
             return Err("cpus = []: name at least one CPU, or give null for all".into());
         }
@@ -204,6 +210,7 @@ mod tests {
             ("env", json!({"A=B": "x"}), "A=B"),
             ("timeout_s", json!(0), "timeout_s = 0"),
             ("timeout_s", json!(1e300), "timeout_s"),
+            ("sample", json!(0.001), "sample = 0.001"),
             ("cpus", json!([]), "cpus"),
             ("cpus", json!([99999999]), "99999999"),
             ("scan", json!("sometimes"), "every-exit"),

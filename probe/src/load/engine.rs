@@ -23,6 +23,7 @@ use crate::load::lane::Lane;
 use crate::load::order::{Order, Part, Task};
 use crate::load::protocol::{Dialect, Parsed, Requests};
 use crate::load::schedule::Places;
+use crate::load::seconds::BySecond;
 use crate::load::source::{Kind, Source};
 use crate::load::tally::Tally;
 use crate::load::world::World;
@@ -41,6 +42,8 @@ pub struct Worker<D> {
     thread: usize,
     dialect: D,
     lanes: Vec<Lane>,
+    /// While the mix is asked for.
+    seconds: Option<BySecond>,
     connections: Vec<Connection>,
     epoll: OwnedFd,
     timer: OwnedFd,
@@ -83,7 +86,20 @@ impl<D: Dialect> Worker<D> {
         }
         let dialect = D::new(&world.options.key_name, &world.payloads);
         let scratch = Vec::with_capacity(2 * MOST_BATCH);
-        Ok(Self { world, thread, dialect, lanes, connections, epoll, timer, armed_ns: 0, scratch, under_way: 0 })
+        let seconds = None;
+        Ok(Self {
+            world,
+            thread,
+            dialect,
+            lanes,
+            seconds,
+            connections,
+            epoll,
+            timer,
+            armed_ns: 0,
+            scratch,
+            under_way: 0,
+        })
     }
 
     /// Carry out one order. All threads begin at the same time; each ends with its last reply.
@@ -141,6 +157,7 @@ impl<D: Dialect> Worker<D> {
             end_ns: now.max(order.start_ns),
             usage,
             wait_s: waited_s().zip(waited_before).map(|(now, then)| now - then),
+            seconds: self.seconds.take(),
             lanes: self.lanes.iter_mut().filter(|lane| lane.works(order)).map(Lane::told).collect(),
         })
     }
@@ -150,6 +167,7 @@ impl<D: Dialect> Worker<D> {
         for connection in &mut self.connections {
             connection.is_queued = order.rate.is_some();
         }
+        self.seconds = matches!(order.task, Task::Mix { .. }).then(|| BySecond::new(order.start_ns));
         self.under_way = 0;
     }
 
@@ -191,7 +209,7 @@ impl<D: Dialect> Worker<D> {
                     break;
                 };
                 if order.end_ns.is_some_and(|end| now > end + GRACE_NS) {
-                    lane.abandon(now);
+                    lane.abandon(now, self.seconds.as_mut());
                     break;
                 }
                 is_over = false;
@@ -311,13 +329,13 @@ impl<D: Dialect> Worker<D> {
             count += 1;
             let taken = now.saturating_sub(sent.at_ns);
             if taken != latency && same > 0 {
-                lane.tally.latency.saturating_record_n(latency, same);
+                lane.took(now, latency, same, self.seconds.as_mut());
                 same = 0;
             }
             (latency, same) = (taken, same + 1);
         }
         if same > 0 {
-            lane.tally.latency.saturating_record_n(latency, same);
+            lane.took(now, latency, same, self.seconds.as_mut());
         }
         self.under_way -= count;
         lane.tally.count_in_second((now.saturating_sub(order.start_ns) / 1_000_000_000) as usize, count);

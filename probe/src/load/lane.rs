@@ -7,6 +7,7 @@ use crate::load::connection::Sent;
 use crate::load::order::{LanePart, Order, Task};
 use crate::load::protocol::Reply;
 use crate::load::schedule::{Places, Schedule};
+use crate::load::seconds::BySecond;
 use crate::load::source::{Drawn, Kind, Source};
 use crate::load::tally::Tally;
 use crate::load::world::World;
@@ -64,16 +65,28 @@ impl Lane {
 
     /// The time is over: what was never sent counts with the age it has reached.
     #[cold]
-    pub fn abandon(&mut self, now: u64) {
+    pub fn abandon(&mut self, now: u64, mut seconds: Option<&mut BySecond>) {
         let Some(schedule) = &mut self.schedule else {
             return;
         };
         while let Some(due) = schedule.due_ns() {
             let age = now.saturating_sub(due);
             self.tally.latency.saturating_record(age);
+            if let Some(seconds) = &mut seconds {
+                seconds.record(now, age, 1, self.instance);
+            }
             self.tally.lag.saturating_record(age);
             self.tally.unsent += 1;
             schedule.advance();
+        }
+    }
+
+    /// `count` operations that were answered at `now` took as long.
+    #[inline]
+    pub fn took(&mut self, now: u64, latency_ns: u64, count: u64, seconds: Option<&mut BySecond>) {
+        self.tally.latency.saturating_record_n(latency_ns, count);
+        if let Some(seconds) = seconds {
+            seconds.record(now, latency_ns, count, self.instance);
         }
     }
 

@@ -5,8 +5,8 @@
 //! each group.
 //!
 //! `common` and `protocol` may be imported here. A new protocol of servers is a file like `redis`, a `Dialect`; what keys
-//! are asked for goes into `keys` and `source`, what is counted of replies into `lane` and `tally`, and what is said of
-//! that into `report`. What a thread does in a phase knows nothing of turns: `visits` asks for one phase after the other.
+//! are asked for goes into `keys` and `source`, what is counted of replies into `lane`, `tally` and `seconds`, and what is
+//! said of that into `report`. What a thread does in a phase knows nothing of turns: `visits` asks for one phase after the other.
 
 mod admin;
 mod connection;
@@ -24,6 +24,7 @@ mod redis;
 mod report;
 mod schedule;
 mod search;
+mod seconds;
 mod secret;
 mod source;
 mod tally;

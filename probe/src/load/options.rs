@@ -37,7 +37,7 @@ pub struct Options {
     /// A server, as unix:/path or 127.0.0.1:6379; each one named is an instance with its own keys and connections
     #[arg(long, required = true, value_name = "ADDRESS")]
     pub server: Vec<Address>,
-    /// A file whose first line is the servers' password (redis)
+    /// A file whose first line is the servers' password (memcached: a name and a password, as its auth file has them)
     #[arg(long, value_name = "FILE")]
     pub secret: Option<PathBuf>,
     /// One thread pinned to each of these CPUs; without it one thread, free to move
@@ -119,9 +119,6 @@ impl Options {
     /// Refuse what clap cannot see.
     pub fn check(&self) -> Result<(), Mistake> {
         let wrong = |text: String| Err(Mistake(text));
-        if self.secret.is_some() && self.protocol == Protocol::Memcached {
-            return wrong("--secret: memcached's classic text protocol has no password; leave it out".into());
-        }
         if !(0.0..=1.0).contains(&self.hit_ratio) {
             return wrong(format!("--hit-ratio {}: a share lies between 0 and 1", self.hit_ratio));
         }

@@ -2,6 +2,7 @@
 
 use crate::common::random::Digest;
 use crate::common::usage::Usage;
+use crate::load::seconds::BySecond;
 use crate::load::tally::Tally;
 
 /// What all threads do together.
@@ -39,6 +40,8 @@ pub struct Part {
     pub usage: Usage,
     /// It could have run, but another one had the CPU; None where the kernel does not count that.
     pub wait_s: Option<f64>,
+    /// Of the mix.
+    pub seconds: Option<BySecond>,
     pub lanes: Vec<LanePart>,
 }
 

@@ -4,10 +4,11 @@ use hdrhistogram::Histogram;
 
 use crate::common::random::Digest;
 use crate::load::fleet::{Ask, Done};
+use crate::load::seconds::BySecond;
 use crate::load::tally::Tally;
 use crate::load::total::{Total, Worked};
 use crate::load::world::World;
-use crate::protocol::load::{Client, Instance, Late, Latency, Thread, Timed, Worst};
+use crate::protocol::load::{Buckets, Client, Instance, Late, Latency, Thread, Timed, Worst};
 
 /// A client's thread that has no more than this share of its time left is saturated.
 const SATURATED: f64 = 0.95;
@@ -39,9 +40,11 @@ pub fn told(world: &World, ask: &Ask, total: &Total) -> Timed {
         operations: tally.operations(),
         latency: latency(&tally.latency),
     };
+    let name = |number: usize| world.options.server[number].to_string();
     let mut per_second = all.per_second.clone();
     per_second.resize((wall_ns / 1_000_000_000) as usize, 0);
     Timed {
+        start_ns: total.start_ns.unwrap_or(0),
         wall_ns,
         operations,
         sets: all.sets,
@@ -61,6 +64,9 @@ pub fn told(world: &World, ask: &Ask, total: &Total) -> Timed {
         instances: servers().zip(instances).map(instance).collect(),
         worst: worst.max_by_key(|worst| worst.p99_ns),
         per_second,
+        buckets: buckets(&all.latency),
+        seconds: total.seconds.as_ref().map(BySecond::seconds),
+        stalls: total.seconds.as_ref().map_or(Vec::new(), |all| all.stalls(name)),
         client: client(&world.options.cpus, &total.threads, seconds),
         sequence: total.digest.map(Digest::hex),
         turns: None,
@@ -85,6 +91,13 @@ fn latency(histogram: &Histogram<u64>) -> Option<Latency> {
         p999_ns: quantile(0.999),
         max_ns: histogram.max(),
     })
+}
+
+/// All that was recorded; None where nothing was.
+fn buckets(histogram: &Histogram<u64>) -> Option<Buckets> {
+    let (up_to_ns, counts) =
+        histogram.iter_recorded().map(|one| (one.value_iterated_to(), one.count_at_value())).unzip();
+    (!histogram.is_empty()).then_some(Buckets { digits: histogram.sigfig(), up_to_ns, counts })
 }
 
 fn late(lag: &Histogram<u64>) -> Late {

@@ -2,9 +2,12 @@
 
 use hdrhistogram::Histogram;
 
-/// Latencies from 1 ns to an hour with three significant digits.
+/// Latencies go up to an hour.
+pub const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// Latencies from 1 ns on with three significant digits.
 pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).unwrap_or_else(|_| unreachable!("the bounds are constants"))
+    Histogram::new_with_bounds(1, LONGEST_NS, 3).unwrap_or_else(|_| unreachable!("the bounds are constants"))
 }
 
 /// Operations that were completed, and how long they took.

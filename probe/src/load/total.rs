@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::common::random::Digest;
 use crate::load::fleet::Done;
 use crate::load::order::Part;
+use crate::load::seconds::BySecond;
 use crate::load::tally::Tally;
 
 /// Sums over one phase, or over several of the same servers.
@@ -12,6 +13,9 @@ pub struct Total {
     /// Which of the servers.
     pub servers: Range<usize>,
     pub wall_ns: u64,
+    /// When the phase began, and its seconds; those of several phases do not follow each other.
+    pub start_ns: Option<u64>,
+    pub seconds: Option<BySecond>,
     /// In the order of `servers`.
     pub instances: Vec<Tally>,
     pub threads: Vec<Worked>,
@@ -32,12 +36,16 @@ pub struct Worked {
 impl Total {
     pub fn new(servers: Range<usize>) -> Self {
         let instances = servers.clone().map(|_| Tally::default()).collect();
-        Self { servers, wall_ns: 0, instances, threads: Vec::new(), digest: Some(Digest::default()) }
+        let digest = Some(Digest::default());
+        Self { servers, wall_ns: 0, start_ns: None, seconds: None, instances, threads: Vec::new(), digest }
     }
 
     /// Count a phase.
     pub fn add(&mut self, done: &Done) {
         self.wall_ns += done.wall_ns();
+        let is_first = self.start_ns.is_none();
+        self.start_ns.get_or_insert(done.start_ns);
+        self.seconds = if is_first { seconds(done) } else { None };
         self.follow(done);
         for part in &done.parts {
             for lane in &part.lanes {
@@ -68,6 +76,14 @@ impl Total {
     }
 }
 
+/// Those of all threads together.
+fn seconds(done: &Done) -> Option<BySecond> {
+    done.parts.iter().filter_map(|part| part.seconds.clone()).reduce(|mut all, own| {
+        all.add(&own);
+        all
+    })
+}
+
 impl Worked {
     fn of(part: &Part) -> Self {
         let usage = &part.usage;
@@ -95,6 +111,7 @@ mod tests {
             end_ns: 500,
             usage: Usage { user_s: 1.0, system_s: thread as f64, ..Usage::default() },
             wait_s,
+            seconds: None,
             lanes: vec![LanePart { instance: 2 + thread, tally: Tally { sets: number, ..Tally::default() }, digest }],
         };
         let ask = Ask::every_key(Task::Touch, 1);

@@ -88,6 +88,6 @@ impl Group {
             turn_ns: self.turn_ns,
         };
         // Seconds of several turns do not follow each other.
-        Timed { per_second: Vec::new(), turns: Some(turns), ..timed }
+        Timed { per_second: Vec::new(), seconds: None, stalls: Vec::new(), turns: Some(turns), ..timed }
     }
 }

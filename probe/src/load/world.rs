@@ -64,7 +64,7 @@ impl World {
         let payloads = Payloads::new(&options.payload, options.seed);
         let keys = Keys::new(options.keys, options.popularity);
         let shares = Shares { keys, count: options.keys, sets: options.set_get.0, hits: options.hit_ratio };
-        let secret = options.secret.as_deref().map(Secret::read).transpose()?;
+        let secret = options.secret.as_deref().map(|path| Secret::read(path, options.protocol)).transpose()?;
         Ok(Self { options, assignment, payloads, shares, secret })
     }
 

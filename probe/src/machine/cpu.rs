@@ -39,13 +39,6 @@ fn describe() -> Event {
     decode(cpuid)
 }
 
-/// Who made this processor, by CPUID.
-#[cfg(target_arch = "x86_64")]
-pub fn vendor() -> String {
-    let result = std::arch::x86_64::__cpuid(0);
-    text(&[result.ebx, result.edx, result.ecx])
-}
-
 /// Ask `cpuid` (leaf, subleaf) for everything that is stated about TLBs.
 fn decode(cpuid: impl Fn(u32, u32) -> Registers) -> Event {
     let [highest, b, c, d] = cpuid(0, 0);

@@ -10,7 +10,9 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::common::usage::Usage;
+use crate::protocol::folios::Folios;
 use crate::protocol::load::Load;
+use crate::protocol::series::Series;
 
 /// Version of the protocol, in the `start` event.
 pub const VERSION: u32 = 1;
@@ -39,7 +41,8 @@ pub enum Source {
     Smaps,
 }
 
-/// A counter's value, or why there is none. `value` is already scaled by enabled/running time when multiplexed.
+/// A counter's value, or why there is none. `value` is already scaled by enabled/running time when multiplexed: where
+/// `running_ns` is less than `enabled_ns` it is an estimate, and nobody judges by it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Count {
     pub value: Option<u64>,
@@ -139,6 +142,8 @@ pub enum Event {
     },
     /// The load generator's numbers.
     Load(Box<Load>),
+    /// The machine's counters over time.
+    Series(Box<Series>),
     /// What went wrong, in words for people. `before_timed`: decided before the timed region started.
     Error {
         fault: Fault,
@@ -157,9 +162,25 @@ pub enum Event {
         bytes: u64,
         wall_ns: u64,
     },
-    /// `hugewise-probe counters`: which counters this machine gives, by name, or why not.
+    /// `hugewise-probe fragment`: so much memory is free, so much of it in blocks that a huge page fits into, and so many
+    /// blocks have a page of the probe's that cannot be moved, after `rounds` of compaction.
+    Fragmented {
+        free_bytes: u64,
+        huge_bytes: u64,
+        pinned: u64,
+        rounds: u32,
+        wall_ns: u64,
+    },
+    /// `hugewise-probe counters`: which counters this machine gives, by name, or why not; `slots`: how many events it
+    /// counts at once on general counters, null without a PMU.
     Available {
         counters: BTreeMap<String, Option<String>>,
+        #[serde(default)]
+        slots: Option<u64>,
+    },
+    /// `hugewise-probe fault-cost`: what the faults of fresh memory cost, a round each.
+    FaultCost {
+        rounds: Vec<FaultRound>,
     },
     /// `hugewise-probe bench-launch`: nanoseconds from launch to the reaped exit, one a run, in order.
     Launches {
@@ -167,6 +188,16 @@ pub enum Event {
         counters: bool,
         cgroup: bool,
     },
+    /// `hugewise-probe folios`: what backs each mapping of a process, one event a process.
+    Folios(Box<Folios>),
+}
+
+/// So many bytes were touched for the first time: page faults, and CPU time of the thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultRound {
+    pub bytes: u64,
+    pub faults: u64,
+    pub cpu_ns: u64,
 }
 
 /// One TLB: `entries` for each of `page_sizes` (bytes); `ways` 0 means fully associative.

@@ -1,8 +1,10 @@
 //! One example of each event, which the reader's tests decode. That is the contract.
 
 use crate::common::usage::Usage;
-use crate::protocol::event::{Count, Event, Fault, Range, Scope, Source, Tlb, VERSION, Value, named};
+use crate::protocol::event::{Count, Event, Fault, FaultRound, Range, Scope, Source, Tlb, VERSION, Value, named};
+use crate::protocol::folios::Folios;
 use crate::protocol::load::Load;
+use crate::protocol::series::Series;
 
 /// All kinds in order: `following` of each, from the first on.
 pub fn examples() -> Vec<Event> {
@@ -79,7 +81,8 @@ fn following(event: &Event) -> Option<Event> {
             threads: Some(3),
         },
         Event::Exit { .. } => Event::Load(Box::new(Load::example())),
-        Event::Load(_) => Event::Error {
+        Event::Load(_) => Event::Series(Box::new(Series::example())),
+        Event::Series(_) => Event::Error {
             fault: Fault::Workload,
             before_timed: true,
             message: "\"no-such-command\" is not on the workload's PATH (/usr/bin)".into(),
@@ -97,11 +100,23 @@ fn following(event: &Event) -> Option<Event> {
             reason: None,
         },
         Event::Cpu { .. } => Event::Touched { bytes: 1_073_741_824, wall_ns: 300_000_000 },
-        Event::Touched { .. } => Event::Available {
-            counters: named([("task-clock", None), ("cycles", Some("not offered by this processor".into()))]),
+        Event::Touched { .. } => Event::Fragmented {
+            free_bytes: 21_474_836_480,
+            huge_bytes: 4_194_304,
+            pinned: 10_240,
+            rounds: 2,
+            wall_ns: 27_000_000_000,
         },
-        Event::Available { .. } => Event::Launches { wall_ns: vec![71_000, 69_500], counters: false, cgroup: false },
-        Event::Launches { .. } => return None,
+        Event::Fragmented { .. } => Event::Available {
+            counters: named([("task-clock", None), ("cycles", Some("not offered by this processor".into()))]),
+            slots: Some(6),
+        },
+        Event::Available { .. } => {
+            Event::FaultCost { rounds: vec![FaultRound { bytes: 33_554_432, faults: 8192, cpu_ns: 5_900_000 }] }
+        }
+        Event::FaultCost { .. } => Event::Launches { wall_ns: vec![71_000, 69_500], counters: false, cgroup: false },
+        Event::Launches { .. } => Event::Folios(Box::new(Folios::example())),
+        Event::Folios(_) => return None,
     };
     Some(next)
 }

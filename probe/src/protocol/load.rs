@@ -46,6 +46,41 @@ pub struct Latency {
     pub max_ns: u64,
 }
 
+/// Everything that a latency histogram recorded: `counts` operations took up to `up_to_ns` and more than the bucket before.
+/// Buckets are those of an HDR histogram with so many significant digits: three are 0.1% at most.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Buckets {
+    pub digits: u8,
+    pub up_to_ns: Vec<u64>,
+    pub counts: Vec<u64>,
+}
+
+/// Operations that were answered in each interval from `start_ns` on, and quantiles of their latency with two significant
+/// digits (the longest is exact); null where there was none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seconds {
+    /// A second; longer where there would be more than 2,048 of them.
+    pub interval_ns: u64,
+    pub operations: Vec<u64>,
+    pub p50_ns: Vec<Option<u64>>,
+    pub p90_ns: Vec<Option<u64>>,
+    pub p99_ns: Vec<Option<u64>>,
+    pub p999_ns: Vec<Option<u64>>,
+    pub max_ns: Vec<Option<u64>>,
+}
+
+/// One of the slowest operations, of a time in which none that was slower was under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stall {
+    /// When it was sent (in an open loop: was to be sent), and answered.
+    pub sent_ns: u64,
+    pub answered_ns: u64,
+    pub latency_ns: u64,
+    pub server: String,
+    /// Operations that took at least half as long and were answered in the same seconds.
+    pub operations: u64,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
     pub server: String,
@@ -91,6 +126,8 @@ pub struct Client {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timed {
+    /// When the phase began: CLOCK_MONOTONIC of the client's host.
+    pub start_ns: u64,
     /// From the first request to the last reply.
     pub wall_ns: u64,
     pub operations: u64,
@@ -118,6 +155,12 @@ pub struct Timed {
     pub worst: Option<Worst>,
     /// Operations answered in each whole second.
     pub per_second: Vec<u64>,
+    /// The whole histogram of `latency`.
+    pub buckets: Option<Buckets>,
+    /// Null where its parts do not follow each other.
+    pub seconds: Option<Seconds>,
+    /// The slowest first.
+    pub stalls: Vec<Stall>,
     pub client: Client,
     /// Hash of the first 1,024 operations drawn for each thread and instance; null where fewer were drawn than that.
     pub sequence: Option<String>,
@@ -210,6 +253,7 @@ impl Load {
             }),
             touched: Some(Touched { keys: 1000, wall_ns: 1_500_000 }),
             timed: Some(Timed {
+                start_ns: 1_000_000_000,
                 wall_ns: 1_000_000_000,
                 operations: 3,
                 sets: 1,
@@ -229,6 +273,23 @@ impl Load {
                 instances: vec![Instance { server: server(), operations: 3, latency: Some(latency) }],
                 worst: Some(Worst { server: server(), p99_ns: 31_000 }),
                 per_second: vec![3],
+                buckets: Some(Buckets { digits: 3, up_to_ns: vec![20_000, 31_000], counts: vec![2, 1] }),
+                seconds: Some(Seconds {
+                    interval_ns: 1_000_000_000,
+                    operations: vec![3, 0],
+                    p50_ns: vec![Some(20_000), None],
+                    p90_ns: vec![Some(31_000), None],
+                    p99_ns: vec![Some(31_000), None],
+                    p999_ns: vec![Some(31_000), None],
+                    max_ns: vec![Some(31_000), None],
+                }),
+                stalls: vec![Stall {
+                    sent_ns: 1_500_000_000,
+                    answered_ns: 1_500_031_000,
+                    latency_ns: 31_000,
+                    server: server(),
+                    operations: 1,
+                }],
                 client: Client { user_s: 0.25, system_s: 0.5, busy: 0.75, saturated: false, threads: vec![thread] },
                 sequence: Some("3f39d5c348e5b79d".into()),
                 turns: Some(Turns {

@@ -7,6 +7,10 @@ use crate::protocol::event::Range;
 pub struct Area {
     pub range: Range,
     pub shared: bool,
+    /// `rwxp` as in the line.
+    pub permissions: String,
+    pub offset: u64,
+    pub inode: u64,
     /// `major:minor` of the file's device as in the line, e.g. `00:01`.
     pub device: String,
     pub name: String,
@@ -22,10 +26,18 @@ impl Area {
             return None;
         }
         let (permissions, rest) = rest.split_once(' ')?;
-        let (_offset, rest) = rest.split_once(' ')?;
+        let (offset, rest) = rest.split_once(' ')?;
         let (device, rest) = rest.split_once(' ')?;
-        let name = rest.trim_start_matches(|letter: char| letter.is_ascii_digit()).trim_start();
-        Some(Self { range, shared: permissions.ends_with('s'), device: device.into(), name: name.into() })
+        let name = rest.trim_start_matches(|letter: char| letter.is_ascii_digit());
+        Some(Self {
+            range,
+            shared: permissions.ends_with('s'),
+            permissions: permissions.into(),
+            offset: u64::from_str_radix(offset, 16).ok()?,
+            inode: rest[..rest.len() - name.len()].parse().ok()?,
+            device: device.into(),
+            name: name.trim_start().into(),
+        })
     }
 
     /// The parts of this mapping that are wanted: all of it, or where it meets `ranges`.
@@ -65,6 +77,7 @@ mod tests {
         let area = Area::parse("7f0000000000-7f0000200000 rw-s 00000000 00:01 2054    /memfd:a b (deleted)").unwrap();
         assert_eq!(area.range, Range { start: 0x7f00_0000_0000, end: 0x7f00_0020_0000 });
         assert!(area.shared);
+        assert_eq!((area.permissions.as_str(), area.offset, area.inode), ("rw-s", 0, 2054));
         assert_eq!((area.device.as_str(), area.name.as_str()), ("00:01", "/memfd:a b (deleted)"));
         let area = Area::parse("7f0000000000-7f0000200000 rw-p 00000000 00:00 0 ").unwrap();
         assert!(!area.shared && area.name.is_empty());

@@ -8,8 +8,8 @@
 
 use std::io;
 
-pub const PRESENT: u64 = 1 << 63;
-pub const PFN_MASK: u64 = (1 << 55) - 1;
+use crate::scan::page_set::PageSet;
+use crate::scan::runs::Run;
 
 pub const KPF_ANON: u64 = 1 << 12;
 pub const KPF_SWAPBACKED: u64 = 1 << 14;
@@ -30,18 +30,11 @@ pub trait Flags {
     fn get(&mut self, pfn: u64, ahead: u64) -> io::Result<u64>;
 }
 
-/// Present pages that are contiguous in virtual and in physical memory, in base pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
-    pub vpn: u64,
-    pub pfn: u64,
-    pub len: u64,
-}
-
 /// The mapped part of one folio, or of a row of single pages: `pages` from `vpn` on, `folio` pages in the whole folio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     pub vpn: u64,
+    pub pfn: u64,
     pub pages: u64,
     pub folio: u64,
     /// Virtual and physical address agree modulo the folio's size: only then can a TLB use that size.
@@ -50,41 +43,55 @@ pub struct Piece {
     pub flags: u64,
 }
 
-/// The runs in pagemap `entries`, of which the first belongs to page `vpn`.
-pub fn runs(vpn: u64, entries: &[u64]) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| **entry & PRESENT != 0) {
-        let (here, pfn) = (vpn + index as u64, entry & PFN_MASK);
-        match runs.last_mut() {
-            Some(run) if run.vpn + run.len == here && run.pfn + run.len == pfn => run.len += 1,
-            _ => runs.push(Run { vpn: here, pfn, len: 1 }),
-        }
-    }
-    runs
-}
-
 /// Takes runs to pieces. It remembers the last folio: the next often has the same size, or is the same.
-#[derive(Debug, Default)]
+///
+/// A folio of 2^k pages covers the whole aligned group of 2^k pages that any of its pages lies in. Anonymous memory has
+/// no folio of 2 pages (the kernel needs their room to queue them for a split). So one single page proves that its whole
+/// group of four has no larger folio, and a group of more where the kernel says which sizes exist at all (`order`).
+#[derive(Debug)]
 pub struct Splitter {
     head: u64,
     pages: u64,
     flags: u64,
     /// The last page was single: then the next ones likely are, and are worth looking at together.
     single: bool,
+    order: u32,
+    /// Groups of 2^order pages of which one was seen to be single and anonymous.
+    groups: PageSet,
 }
 
+/// Anonymous folios have four pages or more, or one.
+pub const LEAST_ORDER: u32 = 2;
+/// From folios of so few pages on, one after the other, their flags are read together.
+const SMALL: u64 = 8;
+const TOGETHER: u64 = 64;
+
 impl Splitter {
+    /// For memory in which no anonymous folio has less than 2^`order` pages, but for single ones.
+    pub fn new(order: u32) -> Self {
+        let order = order.max(LEAST_ORDER);
+        Self { head: 0, pages: 0, flags: 0, single: false, order, groups: PageSet::default() }
+    }
+
     /// Give the pieces of `run` to `take`, in order.
     pub fn split(&mut self, run: Run, flags: &mut impl Flags, mut take: impl FnMut(Piece)) -> io::Result<()> {
         let mut done = 0;
         while done < run.len {
-            let (pfn, left) = (run.pfn + done, run.len - done);
-            let own = flags.get(pfn, if self.single { left } else { 1 })?;
+            let (vpn, pfn, left) = (run.vpn + done, run.pfn + done, run.len - done);
+            if run.anonymous {
+                let pages = self.group_singles(pfn, left, flags)?;
+                if pages > 0 {
+                    take(Piece { vpn, pfn, pages, folio: 1, aligned: true, flags: KPF_ANON });
+                    done += pages;
+                    continue;
+                }
+            }
+            let own = flags.get(pfn, if !run.anonymous && self.single { left } else { self.ahead(left) })?;
             self.single = own & (KPF_HEAD | KPF_TAIL) == 0;
-            let vpn = run.vpn + done;
             if self.single {
-                let pages = singles(Run { vpn, pfn, len: left }, own & KINDS, flags)?;
-                take(Piece { vpn, pages, folio: 1, aligned: true, flags: own & KINDS });
+                let rest = Run { vpn, pfn, len: if run.anonymous { 1 } else { left }, anonymous: run.anonymous };
+                let pages = singles(rest, own & KINDS, flags)?;
+                take(Piece { vpn, pfn, pages, folio: 1, aligned: true, flags: own & KINDS });
                 done += pages;
                 continue;
             }
@@ -95,10 +102,32 @@ impl Splitter {
             };
             let pages = left.min(rest);
             let aligned = vpn.wrapping_sub(pfn).is_multiple_of(self.pages);
-            take(Piece { vpn, pages, folio: self.pages, aligned, flags: self.flags });
+            take(Piece { vpn, pfn, pages, folio: self.pages, aligned, flags: self.flags });
             done += pages;
         }
         Ok(())
+    }
+
+    /// How many flags are worth reading together.
+    fn ahead(&self, left: u64) -> u64 {
+        if (2..=SMALL).contains(&self.pages) { left.min(TOGETHER) } else { 1 }
+    }
+
+    /// How many of the next `left` pages from `pfn` on are single, by their groups.
+    fn group_singles(&mut self, pfn: u64, left: u64, flags: &mut impl Flags) -> io::Result<u64> {
+        let mut at = pfn;
+        while at < pfn + left {
+            let group = at >> self.order;
+            if !self.groups.contains(group) {
+                let own = flags.get(at, self.ahead(left))?;
+                if own & (KPF_HEAD | KPF_TAIL) != 0 || own & (KPF_ANON | KPF_ZERO | KPF_HUGE) != KPF_ANON {
+                    break;
+                }
+                self.groups.insert(group);
+            }
+            at = (group + 1) << self.order;
+        }
+        Ok(at.min(pfn + left) - pfn)
     }
 
     /// Make the folio of page `pfn`, whose flags are `own`, the remembered one.
@@ -168,6 +197,7 @@ mod tests {
 
     use crate::common::fuzz;
     use crate::common::random::SplitMix64;
+    use crate::scan::runs::{PRESENT, runs};
 
     /// Physical memory as a list of flags; counts the looks.
     struct Memory {
@@ -204,30 +234,18 @@ mod tests {
 
     fn pieces(run: Run, memory: &mut Memory) -> Vec<Piece> {
         let mut found = Vec::new();
-        Splitter::default().split(run, memory, |piece| found.push(piece)).unwrap();
+        Splitter::new(0).split(run, memory, |piece| found.push(piece)).unwrap();
         found
     }
 
-    #[test]
-    fn entries_become_runs() {
-        let at = |pfn| PRESENT | pfn;
-        // Recorded shape: two pages in a row, a hole, a swapped page, a descending pair.
-        let entries = [at(100), at(101), 0, 1 << 62 | 7, at(103), at(102)];
-        let run = |vpn, pfn, len| Run { vpn, pfn, len };
-        assert_eq!(runs(10, &entries), [run(10, 100, 2), run(14, 103, 1), run(15, 102, 1)]);
-        assert_eq!(runs(10, &[]), []);
-    }
-
-    #[test]
-    fn flag_bits_of_an_entry_are_not_its_page() {
-        // Bits 55 soft-dirty, 56 exclusive and 61 shared stand beside the page number.
-        assert_eq!(runs(0, &[PRESENT | 1 << 55 | 1 << 56 | 1 << 61 | 42])[0].pfn, 42);
+    const fn run(vpn: u64, pfn: u64, len: u64) -> Run {
+        Run { vpn, pfn, len, anonymous: false }
     }
 
     #[test]
     fn whole_folios_are_found_with_few_looks() {
         let (mut memory, _) = memory(&[9, 9, 9, 9]);
-        let found = pieces(Run { vpn: 1 << 20, pfn: 0, len: 2048 }, &mut memory);
+        let found = pieces(run(1 << 20, 0, 2048), &mut memory);
         assert_eq!(found.len(), 4);
         assert!(found.iter().all(|piece| piece.folio == 512 && piece.pages == 512 && piece.aligned));
         assert!(memory.looks <= 1 + 10 + 3 * 3, "{}", memory.looks);
@@ -236,7 +254,7 @@ mod tests {
     #[test]
     fn a_part_of_a_folio_counts_its_mapped_pages() {
         let (mut memory, _) = memory(&[4, 4]);
-        let found = pieces(Run { vpn: 105, pfn: 5, len: 6 }, &mut memory);
+        let found = pieces(run(105, 5, 6), &mut memory);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].pages, found[0].folio, found[0].aligned), (6, 16, false));
         assert_eq!(found[0].flags & KPF_ANON, KPF_ANON);
@@ -245,14 +263,14 @@ mod tests {
     #[test]
     fn alignment_is_that_of_the_folio() {
         let (mut memory, _) = memory(&[4, 4]);
-        assert!(pieces(Run { vpn: 160 + 3, pfn: 3, len: 20 }, &mut memory).iter().all(|piece| piece.aligned));
-        assert!(pieces(Run { vpn: 160 + 4, pfn: 3, len: 20 }, &mut memory).iter().all(|piece| !piece.aligned));
+        assert!(pieces(run(160 + 3, 3, 20), &mut memory).iter().all(|piece| piece.aligned));
+        assert!(pieces(run(160 + 4, 3, 20), &mut memory).iter().all(|piece| !piece.aligned));
     }
 
     #[test]
     fn smaller_folios_after_larger_ones_are_not_taken_for_them() {
         let (mut memory, _) = memory(&[4, 3, 3, 2, 2, 2, 2, 0, 4]);
-        let found = pieces(Run { vpn: 0, pfn: 0, len: 64 }, &mut memory);
+        let found = pieces(run(0, 0, 64), &mut memory);
         let sizes: Vec<u64> = found.iter().map(|piece| piece.folio).collect();
         assert_eq!(sizes, [16, 8, 8, 4, 4, 4, 4, 1]);
         assert_eq!(found[7].pages, 16);
@@ -267,7 +285,7 @@ mod tests {
             let (mut memory, folios) = memory(&orders);
             let total = memory.flags.len() as u64;
             let pfn = random.below(total);
-            let run = Run { vpn: 1000 + random.below(1000), pfn, len: 1 + random.below(total - pfn) };
+            let run = run(1000 + random.below(1000), pfn, 1 + random.below(total - pfn));
             let mut at = run.vpn;
             for piece in pieces(run, &mut memory) {
                 assert_eq!(piece.vpn, at);
@@ -289,10 +307,63 @@ mod tests {
         }
     }
 
+    /// Property: what groups tell of anonymous memory is what all flags say, with far fewer looks.
+    #[test]
+    fn groups_tell_the_same_as_every_flag() {
+        let mut random = SplitMix64::new(11);
+        for round in 0..500 {
+            let least = LEAST_ORDER + (round % 3);
+            let orders: Vec<u32> = (0..1 + random.below(40))
+                .map(|_| if random.happens(0.5) { 0 } else { least + random.below(4) as u32 })
+                .collect();
+            let (mut memory, _) = memory(&orders);
+            let total = memory.flags.len() as u64;
+            let (mut by_groups, mut by_flags) = (Splitter::new(least), Splitter::new(0));
+            for _ in 0..8 {
+                let pfn = random.below(total);
+                let one = run(random.below(1000), pfn, 1 + random.below(total - pfn));
+                let pages = |splitter: &mut Splitter, memory: &mut Memory, one| {
+                    let mut found = Vec::new();
+                    splitter
+                        .split(one, memory, |piece| {
+                            found.extend((0..piece.pages).map(|page| {
+                                let whole = piece.folio > 1 && piece.pages == piece.folio;
+                                (piece.vpn + page, piece.pfn + page, piece.folio, piece.aligned, whole, piece.flags)
+                            }));
+                        })
+                        .unwrap();
+                    found
+                };
+                let anonymous = Run { anonymous: true, ..one };
+                assert_eq!(pages(&mut by_groups, &mut memory, anonymous), pages(&mut by_flags, &mut memory, one));
+            }
+        }
+    }
+
+    #[test]
+    fn single_anonymous_pages_need_one_look_a_group() {
+        let (mut memory, _) = memory(&[0; 4096]);
+        let one = Run { anonymous: true, ..run(0, 0, 4096) };
+        for (order, looks) in [(0, 1024), (4, 256), (9, 8)] {
+            memory.looks = 0;
+            let mut splitter = Splitter::new(order);
+            splitter.split(one, &mut memory, |piece| assert_eq!((piece.pages, piece.folio), (4096, 1))).unwrap();
+            splitter.split(one, &mut memory, |_| ()).unwrap();
+            assert_eq!(memory.looks, looks);
+        }
+    }
+
+    #[test]
+    fn the_zero_page_and_devices_are_in_no_group() {
+        let mut memory = Memory { flags: vec![KPF_ANON, KPF_ZERO, 0, KPF_ANON], looks: 0 };
+        let found = pieces(Run { anonymous: true, ..run(0, 1, 2) }, &mut memory);
+        assert_eq!(found.iter().map(|piece| (piece.pages, piece.flags)).collect::<Vec<_>>(), [(1, KPF_ZERO), (1, 0)]);
+    }
+
     #[test]
     fn a_tail_without_a_head_is_an_error() {
         let mut memory = Memory { flags: vec![KPF_ANON, KPF_TAIL], looks: 0 };
-        let error = Splitter::default().split(Run { vpn: 0, pfn: 1, len: 1 }, &mut memory, |_| ()).unwrap_err();
+        let error = Splitter::new(0).split(run(0, 1, 1), &mut memory, |_| ()).unwrap_err();
         assert!(error.to_string().contains("tail without a head"));
     }
 
@@ -319,7 +390,7 @@ mod tests {
             let present = entries.iter().filter(|entry| **entry & PRESENT != 0).count() as u64;
             let runs = runs(vpn, &entries);
             prop_assert_eq!(runs.iter().map(|run| run.len).sum::<u64>(), present);
-            let (mut splitter, mut flags, mut taken) = (Splitter::default(), Hostile(seed), 0);
+            let (mut splitter, mut flags, mut taken) = (Splitter::new(0), Hostile(seed), 0);
             let split = runs.iter().try_for_each(|run| splitter.split(*run, &mut flags, |piece| taken += piece.pages));
             prop_assert!(split.is_err() || taken == present);
         }

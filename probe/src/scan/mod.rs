@@ -1,11 +1,19 @@
 //! What really backs the memory of a process, by kind and page size: the `coverage` event.
 //!
-//! `common`, `protocol` and `machine` may be imported here; others get `scan_process` alone. What root can see goes into
-//! `pagemap` and `folio`, what everybody can into `smaps`; what counts as delivered, and under which key, into `tally`.
+//! `common`, `protocol` and `machine` may be imported here; others get `scan_process` and `folios` alone. What root can
+//! see goes into `pagemap` and `folio`, what everybody can into `smaps`; what counts as delivered, and under which key,
+//! into `tally`; what is told of each mapping into `folios`, which of its blocks are drawn into `sample`.
 
 mod area;
 mod folio;
+pub mod folios;
+mod nodes;
+mod page_flags;
+mod page_set;
 mod pagemap;
+mod regions;
+mod runs;
+mod sample;
 mod smaps;
 mod tally;
 mod task;
@@ -75,11 +83,21 @@ pub fn scan_process(pid: u32, task: u32, ranges: Option<&[Range]>, source: Sourc
 /// The same in a thread, which is given up after so long: its files are read under the lock of its map of memory, and
 /// who has that may have it for ever, where it hangs in a page fault on a file whose server does not answer.
 fn scan_within(pid: u32, task: u32, ranges: Option<&[Range]>, source: Source, patience: Duration) -> Result<Event> {
-    let (give, take) = mpsc::channel();
     let own = ranges.map(<[Range]>::to_vec);
-    let begun = thread::Builder::new().spawn(move || give.send(scan(pid, task, own.as_deref(), source)));
+    within(pid, patience, move || scan(pid, task, own.as_deref(), source))
+}
+
+/// What `look` finds of process `pid` in a thread that is given up after so long.
+fn within<T: Send + 'static>(
+    pid: u32,
+    patience: Duration,
+    look: impl FnOnce() -> Result<T> + Send + Clone + 'static,
+) -> Result<T> {
+    let (give, take) = mpsc::channel();
+    let other = look.clone();
+    let begun = thread::Builder::new().spawn(move || give.send(other()));
     if begun.is_err() {
-        return scan(pid, task, ranges, source); // no more threads are allowed here
+        return look(); // no more threads are allowed here
     }
     match take.recv_timeout(patience) {
         Ok(found) => found,

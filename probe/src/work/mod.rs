@@ -9,6 +9,7 @@
 
 mod chase;
 mod fault;
+pub mod fault_cost;
 mod gups;
 mod lat_mmap;
 mod meter;

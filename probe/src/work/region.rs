@@ -83,6 +83,9 @@ pub struct Memory {
     /// anon, or hugetlb:SIZE to map from a pool
     #[arg(long, default_value = "anon")]
     pub map: Backing,
+    /// Where the pool has no pages for it, map base pages
+    #[arg(long)]
+    pub or_base: bool,
     /// madvise on the mapping
     #[arg(long, value_enum, default_value = "none")]
     pub advice: Advice,
@@ -91,7 +94,12 @@ pub struct Memory {
 impl Memory {
     /// Map it as the options say. The memory is not touched yet.
     pub fn map(&self) -> Result<Region> {
-        Region::map(self.bytes, self.map, self.advice)
+        // Which pools there are is asked when mapping failed alone: maps may be timed.
+        let short = || matches!(self.map, Backing::Hugetlb(page) if pages::hugetlb().contains(&page));
+        match Region::map(self.bytes, self.map, self.advice) {
+            Err(_) if self.or_base && short() => Region::map(self.bytes, Backing::Anon, self.advice),
+            mapped => mapped,
+        }
     }
 }
 
@@ -220,6 +228,22 @@ pub fn explain(error: std::io::Error, length: u64, backing: Backing) -> anyhow::
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_takes_base_pages_too_is_not_refused_by_a_short_pool() {
+        let of = |map, or_base| Memory { bytes: 1 << 33, map, or_base, advice: Advice::None };
+        if !pages::hugetlb().contains(&(2 << 20)) {
+            eprintln!("requires a pool of 2m pages: the fallback is not tested");
+            return;
+        }
+        let pool = Backing::Hugetlb(2 << 20); // of 8 GiB here, which no other test has
+        assert!(of(pool, false).map().is_err_and(|error| error.to_string().contains("cannot map 4096 hugetlb pages")));
+        assert_eq!(of(pool, true).map().unwrap().bytes(), 1 << 33);
+        assert!(
+            of(Backing::Hugetlb(1 << 14), true).map().is_err(),
+            "a size that this kernel does not have is a mistake"
+        );
+    }
 
     #[test]
     fn backings_are_read_and_written() {

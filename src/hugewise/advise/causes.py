@@ -1,17 +1,11 @@
 """Where a gain comes from, as far as it can be told: page faults, or page walks and caches. Pure.
 
-Fewer faults save time in the kernel, shorter page walks and fewer cache misses save time in the program: so of the CPU
-time that is saved (or lost) the kernel's part is the faults' share. It is an interval by itself at 95%, by inversion of
-the exact test on `system - share * all` over pairs of the same blocks (Fieller's way to a ratio), and told in words
-only where the pairs show it. It is an explanation, and no part of any verdict. System calls of the program's own are
-in the kernel's part too: they are the same in both arms, and fall out of the difference.
-
+The split is that of `stats.cpu_split`. It is an explanation, and no part of any verdict.
 Where the processor's counters were read, page walks are told by themselves. Stalls are events of the whole machine.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Literal
@@ -20,15 +14,13 @@ import msgspec
 
 from hugewise.model.trial import Attempt
 from hugewise.report import numbers
-from hugewise.stats import inversion
+from hugewise.stats.cpu_split import cpu_split
 
 __all__ = ["CauseTold", "GainCauses", "causes", "explained"]
 
 CauseTold = Literal["faults", "walks", "both", "not told apart"]
 
-_ALPHA = 0.05
-_CLEAR = 0.5  # of the whole: an interval of the share that is wider tells nothing
-_WALKS = ("dtlb_walk_steps", "dtlb_load_misses")
+_WALKS = ("dtlb_walk_steps", "walk_cycles_user", "walks_user", "dtlb_load_misses")
 
 
 class GainCauses(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,50 +64,17 @@ def causes(pairs: Sequence[tuple[Attempt, Attempt]], planned: int) -> GainCauses
         for one, other in pairs
         if (system := _less(one, other, "system_s")) is not None and (user := _less(one, other, "user_s")) is not None
     ]
-    if not known:
-        why = "the kernel's part of its CPU time was not counted"
-        return _untold(seen, why, "a control group of its own (as root), which counts it")
-    budget = max(planned, len(known))
-    whole = [all_ for _, all_ in known]
-    typical, ends = inversion.point(whole), inversion.interval(whole, _ALPHA, budget, resolution=_fine(whole))
-    if not (ends[0] > 0 or ends[1] < 0):
-        return _untold(seen, "its CPU time is not seen to differ", f"more pairs than {len(known)}", saved=typical)
-    if not ends[0] <= typical <= ends[1]:
-        why = "what it saves drifts: the runs share no one difference"
-        return _untold(seen, why, "runs without other work beside them", saved=typical)
-    weights = [all_ / typical for all_ in whole]
-    of_kernel = [value for value, _ in known]
-    low, high = (end / typical for end in inversion.interval(of_kernel, _ALPHA, budget, _fine(whole), weights=weights))
-    low, high = sorted((low, high))
-    share = inversion.point(of_kernel, weights) / typical
-    found = msgspec.structs.replace(seen, saved=typical, share=share, low=_end(low), high=_end(high))
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return _untold(
-            found, f"{len(known)} pairs do not bound the kernel's share of it", f"more than {len(known)} pairs"
-        )
-    if low > _CLEAR:
-        return msgspec.structs.replace(found, told="faults")
-    if high < _CLEAR:
-        return msgspec.structs.replace(found, told="walks")
-    if high - low <= _CLEAR:
-        return msgspec.structs.replace(found, told="both")
-    wanted = math.ceil(len(known) * ((high - low) / _CLEAR) ** 2)  # an interval shrinks as their root
-    return _untold(found, f"the kernel's share of it is {_percents(low, high)}", f"some {wanted} pairs")
+    split = cpu_split(known, planned)
+    found = msgspec.structs.replace(seen, saved=split.saved, share=split.share, low=split.low, high=split.high)
+    if not split.told:
+        return _untold(found, split.why, split.would)
+    return msgspec.structs.replace(found, told=split.told)
 
 
-def _untold(found: GainCauses, why: str, would: str, **more: float) -> GainCauses:
+def _untold(found: GainCauses, why: str, would: str) -> GainCauses:
     """What cannot be told apart, with what would tell: page walks tell by themselves, where they are counted."""
     counted = "" if found.walk_metric else ", or a processor whose counters of page walks can be read"
-    return msgspec.structs.replace(found, why=why, would=f"{would}{counted}", **more)
-
-
-def _fine(values: Sequence[float]) -> float:
-    """A resolution for an interval of such values."""
-    return max(1e-9, 1e-3 * max(map(abs, values)))
-
-
-def _end(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return msgspec.structs.replace(found, why=why, would=f"{would}{counted}")
 
 
 def _less(one: Attempt, other: Attempt, name: str) -> float | None:

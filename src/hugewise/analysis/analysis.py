@@ -14,9 +14,11 @@ from pathlib import Path
 import msgspec
 
 from hugewise import published
-from hugewise.analysis import series
+from hugewise.analysis import over_time, series
+from hugewise.analysis.ageing import aged_arms
 from hugewise.analysis.beside import beside
-from hugewise.analysis.guest_arms import counted, guests
+from hugewise.analysis.causes import Processor, causes
+from hugewise.analysis.guest_arms import boots_of, counted, guests
 from hugewise.analysis.work import with_work
 from hugewise.errors import RunError, UserError
 from hugewise.model.design import qualified
@@ -83,6 +85,8 @@ def results_of(run: Run, found: Sequence[tuple[Method, Comparison]] | None = Non
     attempts = [attempt for block in blocks for attempt in block.attempts]
     attempts += run.left_open.attempts if run.left_open is not None else []
     states = Counter(block.state for block in blocks)
+    problems: list[str] = []
+    cells = tuple(_cell(cell, run, attempts, found, problems) for cell in opened.cells)
     results = Results(
         run=opened.run,
         study=opened.study,
@@ -103,9 +107,9 @@ def results_of(run: Run, found: Sequence[tuple[Method, Comparison]] | None = Non
         blocks_complete=states["complete"],
         blocks_incomplete=states["incomplete"],
         blocks_disturbed=states["disturbed"],
-        disturbances=(*_disturbances(run, attempts), *_host_changes(opened.cells, blocks)),
+        disturbances=(*_disturbances(run, attempts), *_host_changes(opened.cells, blocks), *problems),
         left_out=opened.left_out,
-        cells=tuple(_cell(cell, run, attempts, found) for cell in opened.cells),
+        cells=cells,
         attempts=tuple(attempts),
         guests=guests(opened.cells, attempts, run.guests, opened.versions),
         earlier=opened.earlier,
@@ -124,6 +128,7 @@ def _cell(
     run: Run,
     attempts: Sequence[Attempt],
     found: Sequence[tuple[Method, Comparison]],
+    problems: list[str],
 ) -> CellResult:
     names = [arm.name for arm in cell.arms]
     metric = counted(cell.metric, run.guests)
@@ -144,17 +149,24 @@ def _cell(
         )
         for arm in cell.arms
     }
+    mine = [one for one in attempts if one.cell == cell.id and one.state == "accepted"]
     kind = cell.kind or run.study.design.first
     if cell.together and kind == "sequential":  # guests that ran together were a duet
         kind = "duet"
+    boots = boots_of(mine) or None if run.study.resident else None
     comparisons: list[Comparison] = []
     end_points: list[Comparison] = []
     for method, comparison in found:
         if method.contrast.cell == cell.id:
-            said = qualified(comparison, kind, run.opened.withheld.get(cell.id))
+            said = qualified(comparison, kind, run.opened.withheld.get(cell.id), boots)
             said = with_work(said, cell, own, run.study.margin)
             said = _estimate(said) if run.left_out else said
             (end_points if isinstance(method, EndPoint) else comparisons).append(_with_shares(said, arms))
+    about = [method.contrast for method, _ in found if method.contrast.cell == cell.id]
+    contrasts = list({one.arm: one for one in about if one.baseline == cell.baseline}.values())
+    paired = over_time.BesideJudged(own, run.study.budget.blocks, run.study.confidence, run.study.margin)
+    stalls = tuple(over_time.worst_stalls(names, mine))
+    machine = Processor.of(run.opened.host, guests=run.guests is not None)
     return CellResult(
         cell=cell.id,
         workload=cell.workload,
@@ -167,6 +179,15 @@ def _cell(
         facts=series.shared(cell.id, attempts),
         differing=series.differing(cell.id, names, attempts),
         steadiness=series.steady_arms(cell.id, names, attempts),
+        tail=tuple(over_time.tail(contrasts, mine, paired)),
+        idle=tuple(over_time.idle_memory(names, contrasts, mine, paired)),
+        stalls=stalls,
+        over_time=tuple(over_time.series_of_arms(run.path, names, metric.name, mine, problems)),
+        sampler=over_time.sampler_cost(mine),
+        memory_age=cell.memory_age,
+        memory=cell.memory,
+        aged=aged_arms(cell.id, names, attempts),
+        causes=causes(metric, comparisons, own, arms, machine, memory_age=cell.memory_age, stalls=stalls),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from hugewise.analysis.changes import Change, changes, known_metrics
+from hugewise.analysis.changes import Change, Values, changes, known_metrics
 from hugewise.analysis.figure import PublishedFigure, figures
 from hugewise.analysis.signs import BEYOND, NOT_HERE, agreement, sign, trend
 from hugewise.model.published_rows import Beside, Level, Measured, PublishedFinding, PublishedPoint
@@ -71,7 +71,9 @@ class _Beside:
         self._uses = uses
         self._foreign = _foreign(results)
         self._changes = {
-            cell.cell: {(one.metric, one.arm): one for one in reversed(changes(cell, results.attempts))}
+            cell.cell: {
+                (one.metric, one.arm): one for one in reversed(changes(cell, Values.of(cell, results.attempts)))
+            }
             for cell in results.cells
         }
 

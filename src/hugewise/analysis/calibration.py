@@ -93,7 +93,9 @@ def identity(treatment: Treatment) -> str:
     """A treatment's own key: its name does not count, what it does, does."""
     said = msgspec.structs.replace(treatment, policy="")
     exact = msgspec.json.encode(said, order="deterministic")
-    if not treatment.layout:  # those that were made before there were layouts are still of this treatment
+    if not treatment.surplus:  # those that were made before there was that are still of this treatment
+        exact = exact.replace(b'"surplus":false,', b"", 1)
+    if not treatment.layout:  # likewise
         exact = exact.removesuffix(b',"layout":""}') + b"}"
     return hashlib.sha256(exact).hexdigest()[:16]
 

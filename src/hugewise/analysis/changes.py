@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import msgspec
@@ -17,7 +19,7 @@ from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
 from hugewise.model.results import CellResult, Comparison, Verdict
 from hugewise.model.trial import Attempt, Judged
 
-__all__ = ["Change", "changes", "emulated_away", "known_metrics", "value_of"]
+__all__ = ["Change", "Values", "changes", "emulated_away", "known_metrics", "value_of"]
 
 _OF_EVERY_ATTEMPT = ("wall_s", "cpu_s", "peak_bytes", "pool_bytes")
 
@@ -55,17 +57,67 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-def changes(cell: CellResult, attempts: Iterable[Attempt]) -> tuple[Change, ...]:
+def changes(cell: CellResult, mine: Values) -> tuple[Change, ...]:
     """The judged metric of every compared arm, its end points, then all other metrics in the order of the attempts."""
-    mine = [attempt for attempt in attempts if attempt.cell == cell.cell and attempt.state == "accepted"]
     known = known_metrics(cell.workload)
     judged = [_judged(cell, one, mine) for one in (*cell.comparisons, *cell.end_points)]
     arms = [arm.arm for arm in cell.arms if arm.arm != cell.baseline]
-    others = [name for name in _names(mine) if name != cell.metric.name]
+    others = [name for name in mine.names if name != cell.metric.name]
     return (
         *judged,
         *(_medians(cell, arm, name, known.get(name), mine) for name in others for arm in arms),
     )
+
+
+@dataclass(frozen=True)
+class Values:
+    """The numbers of attempts by arm and metric, gathered in one walk: a run may have a million.
+
+    names      of all metrics that an attempt has or lacks, in the order in which they come
+    measured   those of them that stand among an attempt's metrics, null or not
+    found      (arm, metric) -> finite values in the order of the attempts
+    why        (arm, metric) -> the first reason why one is null
+    """
+
+    names: tuple[str, ...]
+    measured: tuple[str, ...]
+    found: Mapping[tuple[str, str], Sequence[float]]
+    why: Mapping[tuple[str, str], str]
+
+    @classmethod
+    def of(cls, cell: CellResult, attempts: Iterable[Attempt]) -> Values:
+        """Of the cell's accepted attempts among these."""
+        raw: defaultdict[str, defaultdict[str, list[float | None]]] = defaultdict(lambda: defaultdict(list))
+        measured: dict[str, None] = {}
+        lacking: dict[str, None] = {}
+        common: dict[str, None] = {}
+        why: dict[tuple[str, str], str] = {}
+        for one in attempts:
+            if one.state != "accepted" or one.cell != cell.cell:
+                continue
+            values, metrics = raw[one.arm], one.metrics
+            for name, value in metrics.items():
+                values[name].append(value)
+            if not metrics.keys() <= measured.keys():
+                measured |= dict.fromkeys(metrics)
+            for name in _OF_EVERY_ATTEMPT:
+                if name not in metrics and (value := getattr(one, name)) is not None:
+                    values[name].append(value)
+                    common[name] = None
+            for name, reason in one.absent.items():
+                lacking[name] = None
+                why.setdefault((one.arm, name), reason)
+        found = {
+            (arm, name): [value for value in several if value is not None and math.isfinite(value)]
+            for arm, values in raw.items()
+            for name, several in values.items()
+        }
+        return cls(tuple(measured | lacking | common), tuple(measured), found, why)
+
+    def median(self, arm: str, name: str) -> tuple[float | None, int]:
+        """Of the arm's values, and how many they are."""
+        values = self.found.get((arm, name), ())
+        return (statistics.median(values) if values else None), len(values)
 
 
 def value_of(attempt: Attempt, metric: str) -> float | None:
@@ -98,15 +150,9 @@ def known_metrics(workload: str) -> Mapping[str, Metric]:
     return {metric.name: metric for metric in (*COMMON, *(declared.metrics if declared is not None else ()))}
 
 
-def _names(attempts: Sequence[Attempt]) -> list[str]:
-    found = [name for attempt in attempts for name in (*attempt.metrics, *attempt.absent)]
-    some = [name for name in _OF_EVERY_ATTEMPT if any(value_of(attempt, name) is not None for attempt in attempts)]
-    return list(dict.fromkeys([*found, *some]))
-
-
-def _judged(cell: CellResult, one: Comparison, attempts: Sequence[Attempt]) -> Change:
-    value, _ = _median(attempts, one.arm, one.metric)
-    against, _ = _median(attempts, one.baseline, one.metric)
+def _judged(cell: CellResult, one: Comparison, values: Values) -> Change:
+    value, _ = values.median(one.arm, one.metric)
+    against, _ = values.median(one.baseline, one.metric)
     return Change(
         metric=one.metric,
         unit=cell.metric.unit,
@@ -129,9 +175,9 @@ def _judged(cell: CellResult, one: Comparison, attempts: Sequence[Attempt]) -> C
     )
 
 
-def _medians(cell: CellResult, arm: str, name: str, metric: Metric | None, attempts: Sequence[Attempt]) -> Change:
-    value, n = _median(attempts, arm, name)
-    against, n_baseline = _median(attempts, cell.baseline, name)
+def _medians(cell: CellResult, arm: str, name: str, metric: Metric | None, values: Values) -> Change:
+    value, n = values.median(arm, name)
+    against, n_baseline = values.median(cell.baseline, name)
     ratio = value / against if value is not None and against else None
     return Change(
         metric=name,
@@ -143,21 +189,15 @@ def _medians(cell: CellResult, arm: str, name: str, metric: Metric | None, attem
         value=value,
         value_baseline=against,
         ratio=ratio,
-        reason="" if ratio is not None else _why(cell, arm, name, value, against, attempts),
+        reason="" if ratio is not None else _why(cell, arm, name, value, against, values),
     )
 
 
-def _median(attempts: Sequence[Attempt], arm: str, name: str) -> tuple[float | None, int]:
-    values = [value for one in attempts if one.arm == arm and (value := value_of(one, name)) is not None]
-    values = [value for value in values if math.isfinite(value)]
-    return (statistics.median(values) if values else None), len(values)
-
-
 def _why(  # noqa: PLR0917
-    cell: CellResult, arm: str, name: str, value: float | None, against: float | None, attempts: Sequence[Attempt]
+    cell: CellResult, arm: str, name: str, value: float | None, against: float | None, values: Values
 ) -> str:
     if value is not None and against is not None:
         return "0 in both" if value == 0 else f"the median of {cell.baseline} is 0"
     lacking = (arm, cell.baseline) if value is None else (cell.baseline,)
-    absent = next((one.absent[name] for one in attempts if one.arm in lacking and name in one.absent), None)
+    absent = next((values.why[one, name] for one in lacking if (one, name) in values.why), None)
     return absent or f"{' and '.join(dict.fromkeys(lacking))} gave no value"

@@ -16,7 +16,8 @@ import msgspec
 from hugewise.analysis import analysis
 from hugewise.analysis.calibration import identity
 from hugewise.errors import UserError
-from hugewise.model.results import Comparison, Guests, Results
+from hugewise.model.guest_results import Guests
+from hugewise.model.results import Comparison, Results
 from hugewise.stats import evidence
 from hugewise.stats.end_points import END_POINTS
 from hugewise.stats.evidence import TYPICAL, Carried, Combined, RunEvidence
@@ -24,7 +25,7 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import CellRecord, Opened, Run
 from hugewise.study.tables import Design
 
-__all__ = ["Combination", "answer", "carried"]
+__all__ = ["Combination", "answer", "carried", "combined", "end_point", "identities"]
 
 
 class Combination(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +45,12 @@ def answer(runs: Sequence[Path], confidence: float | None = None) -> Combination
     read = [RunFolder(path).read() for path in runs]
     _alike_enough(read)
     chosen = _level(read) if confidence is None else confidence
-    sources = [carried(run, analysis.results_of(run)) for run in read]
-    found = evidence.combine(sources, 1 - chosen)
+    return combined([carried(run, analysis.results_of(run)) for run in read], chosen)
+
+
+def combined(sources: Sequence[RunEvidence], confidence: float) -> Combination:
+    """What several runs carry, judged together at `confidence`. Raises UserError where nothing can be put together."""
+    found = evidence.combine(sources, 1 - confidence)
     if not found:
         raise UserError(
             "the runs have no comparison in common (cell, arm, baseline, metric and end point)",
@@ -65,7 +70,7 @@ def answer(runs: Sequence[Path], confidence: float | None = None) -> Combination
         if one.key not in shared
     ]
     return Combination(
-        runs=tuple(source.run for source in sources), confidence=chosen, comparisons=found, alone=tuple(alone)
+        runs=tuple(source.run for source in sources), confidence=confidence, comparisons=found, alone=tuple(alone)
     )
 
 
@@ -122,39 +127,43 @@ def carried(run: Run, results: Results) -> RunEvidence:
 
 
 def _carried(cell: CellRecord, one: Comparison, design: Design, guests: Guests | None) -> Carried:
-    arms = {arm.name: arm.treatment for arm in cell.arms}
-    rules = {arm.name: cell.delivery.of(arm.judged) for arm in cell.arms}
     judged = one.verdict != "none"
     absent = "" if judged else one.reason
     if judged and (one.evidence_larger is None or one.evidence_smaller is None):
-        absent = f"none was kept of its {_end_point(one)}"
+        absent = f"none was kept of its {end_point(one)}"
     return Carried(
         cell=cell.id,
         arm=one.arm,
         baseline=one.baseline,
         metric=one.metric,
         higher_is_better=cell.metric.better == "higher",
-        identity={
-            "workload": cell.workload,
-            "parameters": _exactly(cell.values),
-            "metric": _exactly([cell.metric.unit, cell.metric.better]),
-            "delivery rule": _exactly([rules[one.arm], rules[one.baseline]]),
-            "treatment of the arm": identity(arms[one.arm]),
-            "treatment of the baseline": identity(arms[one.baseline]),
-            "design": f"{design.kind} {design.turns}" if design.kind == "crossover" else design.kind,
-            "estimand": one.estimand,
-            "client": "on a host of its own" if cell.apart else "beside its servers",
-        }
-        | ({} if guests is None else _machines(guests, one)),
+        identity=identities(cell, one, design) | ({} if guests is None else _machines(guests, one)),
         pairs=one.n,
         larger=one.evidence_larger if judged else None,
         smaller=one.evidence_smaller if judged else None,
         absent=absent,
-        end_point=_end_point(one),
+        end_point=end_point(one),
     )
 
 
-def _end_point(one: Comparison) -> str:
+def identities(cell: CellRecord, one: Comparison, design: Design) -> dict[str, str]:
+    """What must be the same where two runs are asked one question, by its name in words; guests apart."""
+    arms = {arm.name: arm.treatment for arm in cell.arms}
+    rules = {arm.name: cell.delivery.of(arm.judged) for arm in cell.arms}
+    return {
+        "workload": cell.workload,
+        "parameters": _exactly(cell.values),
+        "metric": _exactly([cell.metric.unit, cell.metric.better]),
+        "delivery rule": _exactly([rules[one.arm], rules[one.baseline]]),
+        "treatment of the arm": identity(arms[one.arm]),
+        "treatment of the baseline": identity(arms[one.baseline]),
+        "design": f"{design.kind} {design.turns}" if design.kind == "crossover" else design.kind,
+        "estimand": one.estimand,
+        "client": "on a host of its own" if cell.apart else "beside its servers",
+    }
+
+
+def end_point(one: Comparison) -> str:
     """What is judged of the metric, as the study names it. An estimand begins with it; the design may add to that."""
     for name, kind in END_POINTS.items():
         if one.estimand.startswith(kind.estimand):

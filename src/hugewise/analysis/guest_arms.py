@@ -8,12 +8,13 @@ import msgspec
 
 from hugewise.model.guest import Accelerator, Backing
 from hugewise.model.guest_record import GuestsRecord
+from hugewise.model.guest_results import GuestArm, Guests, StayedGuest
 from hugewise.model.metric import Metric
-from hugewise.model.results import Fact, GuestArm, Guests
+from hugewise.model.results import Fact
 from hugewise.model.trial import Attempt
 from hugewise.store.records import ArmRecord, CellRecord
 
-__all__ = ["counted", "guests"]
+__all__ = ["boots_of", "counted", "guests", "stayed"]
 
 _ACCELERATORS: Mapping[str, Accelerator] = {"kvm": "kvm", "tcg": "tcg"}
 
@@ -50,7 +51,35 @@ def guests(
         baseline=record.baseline if record is not None else (baseline.kernel or "" if baseline is not None else ""),
         arms=found,
         kernels=() if record is None else record.kernels,
+        stayed=stayed(attempts),
     )
+
+
+def boots_of(attempts: Sequence[Attempt]) -> int:
+    """In how many boots of guests that stay the attempts were."""
+    return len({one.guest["resident_boot"] for one in attempts if "resident_boot" in one.guest})
+
+
+def stayed(attempts: Sequence[Attempt]) -> tuple[StayedGuest, ...]:
+    """Each boot of a guest that stayed, with what its attempts found."""
+    boots: dict[str, list[Mapping[str, Fact]]] = {}
+    for one in sorted(attempts, key=lambda each: each.started):
+        if "resident_boot" in one.guest and one.state in ("accepted", "failed"):
+            boots.setdefault(str(one.guest["resident_boot"]), []).append(one.guest)
+    return tuple(
+        StayedGuest(
+            attempts=len(told),
+            seconds=_number(told[-1].get("resident_s")),
+            free_huge=tuple(value for facts in (told[0], told[-1]) if (value := _free_huge(facts)) is not None),
+        )
+        for told in boots.values()
+    )
+
+
+def _free_huge(facts: Mapping[str, Fact]) -> float | None:
+    """What share of the free memory was in blocks that a huge page fits into."""
+    free, huge = _number(facts.get("resident_free_bytes")), _number(facts.get("resident_free_huge_bytes"))
+    return huge / free if free else None
 
 
 def counted(metric: Metric, record: GuestsRecord | None) -> Metric:
@@ -64,6 +93,7 @@ def counted(metric: Metric, record: GuestsRecord | None) -> Metric:
 def _arm(arm: ArmRecord, attempts: Sequence[Attempt]) -> GuestArm:
     told = [one.guest for one in attempts if one.guest and one.state in ("accepted", "failed")]
     shares = [share for facts in told if isinstance(share := facts.get("backing_share"), int | float)]
+    mapped = [share for facts in told if isinstance(share := facts.get("kvm_share"), int | float)]
     weakest = min(told, key=lambda facts: _number(facts.get("backing_share")), default={})
 
     def same(name: str) -> str:
@@ -86,6 +116,7 @@ def _arm(arm: ArmRecord, attempts: Sequence[Attempt]) -> GuestArm:
         qemu=same("qemu"),
         image=same("image"),
         initramfs=same("initramfs_sha256"),
+        kvm_share=min(mapped) if mapped and len(mapped) == len(told) else None,
         varied={name: tuple(values) for name in _SAME if len(values := _distinct(told, name)) > 1},
     )
 

@@ -108,7 +108,7 @@ def _of_arm(name: str, arm: str, cells: Sequence[CellResult]) -> Overall:
 
 def _interval(comparisons: Sequence[Comparison]) -> tuple[float | None, float | None, float | None, str]:
     """The ends, what they hold with, and why there are none."""
-    if any(one.method != "sequential" for one in comparisons):
+    if any(one.method not in ("sequential", "exact") for one in comparisons):
         return None, None, None, "an interval needs the method sequential: levels that were fixed before the data"
     low = _mean_of([one.low for one in comparisons])
     high = _mean_of([one.high for one in comparisons])

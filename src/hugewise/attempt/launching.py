@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
+
+from hugewise.attempt.over_time import why_not
 from hugewise.attempt.play import Play
 from hugewise.attempt.underway import Group, Work
 from hugewise.errors import AttemptLostError, ProbeError, StorageError
@@ -15,7 +18,7 @@ from hugewise.machine import probe, serving
 from hugewise.machine.machine import Machine
 from hugewise.model.metric import COUNTERS
 
-__all__ = ["probes"]
+__all__ = ["probes", "unsampled"]
 
 _NO_ROOM = 74  # the status of a probe that could not write its lines (EX_IOERR)
 _COMPLAINT = 1 << 16  # bytes of what a probe says to people that are told
@@ -81,7 +84,9 @@ def _spec(
     environment, cwd, cpus = play.surroundings(added)
     places = work.boarded.places
     # A client's counters, and its pages, are not those of the system under test.
-    counters = () if twin or play.served else tuple(counter.event for counter in COUNTERS)
+    software = tuple(counter.event for counter in COUNTERS if not counter.hardware)
+    hardware = group.bench.events(work.trial.block, guest=work.arm.kernel is not None)
+    counters = () if twin or play.served else (*software, *hardware)
     leaf = work.client if play.served else work.leaf
     # A micro-workload counts its timed region itself; the launcher counts the whole command.
     words = (
@@ -109,4 +114,17 @@ def _spec(
         own_ipc=apart(work.site.machine, cell.account),
         groups=groups_of(work.site.machine, cell.account),
     )
-    return play.afar(spec, work.site.machine, added)
+    told, where = play.afar(spec, work.site.machine, added)
+    if not twin and unsampled(group, work) is None:
+        told = msgspec.structs.replace(told, sample=group.bench.study.sampling.period)
+    return told, where
+
+
+def unsampled(group: Group, work: Work) -> str | None:
+    """Why the machine's counters are not read over time; None where they are."""
+    return why_not(
+        period=group.bench.study.sampling.period,
+        emulated=work.site.machine.emulated,
+        together=not group.alone(work),
+        far=work.play.elsewhere,
+    )

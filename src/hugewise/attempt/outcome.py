@@ -8,10 +8,10 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from hugewise.attempt import delivery
+from hugewise.attempt import counts, delivery
 from hugewise.machine import probe
 from hugewise.machine.noise import Difference
-from hugewise.model.metric import COUNTERS, OPERATIONS, RATES, WALL_US
+from hugewise.model.metric import OPERATIONS, RATES, WALL_US
 from hugewise.model.pages import PageTarget
 from hugewise.model.scene import Reading, RoleUse
 from hugewise.model.trial import AttemptState, Delivery
@@ -36,6 +36,9 @@ _TWIN_FAULTS, _TWIN_FAULTS_OF_START = 0.03, 500
 
 # Below this peak, what is missing from a scan may be the file mappings of any program.
 _WORTH_PROVING = 32 << 20
+
+# Rates that have a place in every attempt, if only for the reason why they are null.
+_OF_EVERY_ATTEMPT = ("ipc", "dtlb_mpki", "walk_steps_pki", "page_faults_per_s")
 
 _EVENTS = {"compact_stalls": "compact_stall", "thp_fallbacks": "thp_fault_fallback"}  # metrics, in /proc/vmstat
 
@@ -80,6 +83,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         why: dict[str, str] = {}
         for rate in RATES:
             name, above, below = rate.metric.name, self.metrics.get(rate.part), self.metrics.get(rate.whole)
+            if rate.part not in self.metrics and rate.metric.name not in _OF_EVERY_ATTEMPT:
+                continue  # of a processor that nobody asked for it
             values[name] = None if above is None or not below else rate.times * above / below
             why[name] = self.absent.get(rate.part) or self.absent.get(rate.whole) or f"{rate.part} was not counted"
         return self.adding(values, why)
@@ -117,8 +122,15 @@ def layout(events: Sequence[probe.Event], index: int, layouts: int) -> list[prob
     return found
 
 
-def outcome(events: Sequence[probe.Event], *, micro: bool, timeout_s: float, success: Sequence[int] = (0,)) -> Outcome:
-    """Read an attempt's events.
+def outcome(
+    events: Sequence[probe.Event],
+    *,
+    micro: bool,
+    timeout_s: float,
+    success: Sequence[int] = (0,),
+    elsewhere: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Read an attempt's events. `elsewhere` is by label why an event of the processor was not counted in it.
 
     rejected: hugewise or the host failed before the timed region started (to be tried again). failed: the workload
     exited with an error, was killed, timed out or gave no result; it counts, as the worst. Otherwise accepted, with
@@ -140,14 +152,18 @@ def outcome(events: Sequence[probe.Event], *, micro: bool, timeout_s: float, suc
     if state != "accepted" or exited is None:
         return found
     wall = (exited if result is None else result).wall_ns / 1e9
-    counts: dict[str, probe.Count] = {}
+    counted: dict[str, probe.Count] = {}
     for event in events:
         if isinstance(event, probe.Counters) and event.scope == ("timed" if micro else "command"):
-            counts |= event.values
+            counted |= event.values
     user, system = (None, None) if usage is None else (usage.user_s, usage.system_s)
     times = {"wall_s": wall, "cpu_s": cpu, "user_s": user, "system_s": system}
     found = msgspec.structs.replace(found, metrics={**times, "peak_bytes": peak})
-    found = found.adding(*_values(counts))
+    found = found.adding(*counts.values(counted, elsewhere))
+    if result is not None and "cpu_s" not in result.metrics:
+        # Of the timed region, as its counters are: setting up is as long as the work of some.
+        told = {name: result.facts.get(name) for name in ("user_s", "system_s")}
+        found = found.adding({name: value for name, value in told.items() if isinstance(value, int | float)})
     if result is not None and "cpu_s" in result.metrics:  # of its turns alone
         found = found.adding({"user_s": None, "system_s": None}, "its CPU time was counted as a whole")
     if result is not None:
@@ -212,6 +228,7 @@ def staged(
     counted: probe.Counters | str,
     seconds: float | None,
     footprint: int | None,
+    elsewhere: Mapping[str, str] | None = None,
 ) -> Outcome:
     """The outcome with what a stage says, which goes before what the timed command said.
 
@@ -226,8 +243,8 @@ def staged(
     if seconds is not None:
         found = found.adding({"wall_s": seconds})
     if servers is not None:
-        values, why = _values({} if isinstance(counted, str) else counted.values)
-        found = found.adding(values, counted if isinstance(counted, str) else why).with_rates()
+        values, why = counts.values({} if isinstance(counted, str) else counted.values, elsewhere)
+        found = found.adding(values, counted if isinstance(counted, str) else why)
         faults = values["page_faults"] if servers.faults is None else servers.faults
         found = found.adding(
             {
@@ -235,7 +252,7 @@ def staged(
                 **{"page_faults": faults, "footprint_bytes": footprint},
             },
             "servers are counted by their cgroup, and there is none",
-        )
+        ).with_rates()
     found = found.adding(
         reading.metrics, {**dict.fromkeys(reading.metrics, "the workload did not say"), **reading.absent}
     )
@@ -267,19 +284,6 @@ def with_footprint(found: Outcome, proof: Delivery) -> Outcome:
         return found
     size = sum(proof.coverage.values()) if proof.source != "counters" else 0
     return found.adding({"footprint_bytes": size or None}, "its memory was not scanned")
-
-
-def _values(counts: Mapping[str, probe.Count]) -> tuple[dict[str, float | None], dict[str, str]]:
-    """The metrics that are counters, and the reasons of those without a value."""
-    metrics: dict[str, float | None] = {}
-    absent: dict[str, str] = {}
-    for counter in COUNTERS:
-        if counter.metric is not None:
-            count = counts.get(counter.event)
-            metrics[counter.metric.name] = None if count is None else count.value
-            reason = None if count is None else count.reason
-            absent[counter.metric.name] = reason or f"{counter.event} was not counted"
-    return metrics, absent
 
 
 def coverage_proof(

@@ -30,8 +30,8 @@ from hugewise.machine import probe
 from hugewise.machine.machine import Contained, Folders, Machine, Running
 from hugewise.machine.roles import roles
 from hugewise.machine.site import ClientSite, Site
+from hugewise.model.age import pressed
 from hugewise.model.design import FixedWork, Slicing, Visited
-from hugewise.model.metric import COUNTERS
 from hugewise.model.scene import Data, Part, Parted, Places, Reading, RoleUse, Scene, Staged, Write, counted
 from hugewise.model.workload import ParameterValue
 from hugewise.plan.plan import Arm, Cell
@@ -62,6 +62,7 @@ class Performance(Play):
     kept: dataset.Kept | None = None
     turns: Slicing | None = None  # how it takes turns with other arms, where it does
     cwd: str | None = None  # where commands of the user's own run
+    events: tuple[str, ...] = ()  # of the processor, which are counted of the servers
     far: ClientSite | None = None  # where the clients are, if on a host of their own
     problem: Problem | None = None
     reading: Reading = field(default_factory=Reading)
@@ -130,6 +131,7 @@ class Performance(Play):
         given = self.cell.given(self.arm)
         if self.far is not None and isinstance(self.workload, Parted):
             self._apart = Apart.begin(self.far, client)
+            self.elsewhere = True
             places = self._apart.places(places, self.workload.far_ports(given, places))
         if self.kept is None and (made := self.workload.data(given)) is not None:
             self._try(lambda: self._make(made, places), "rejected")
@@ -186,7 +188,7 @@ class Performance(Play):
                 # A memory cgroup counts shared memory but no pages of a pool: an arm with a pool would have more left
                 # for its page cache than the others.
                 pool = self.workload.pool(self.arm.treatment, self.cell.given(self.arm))
-                self.sut.limit_memory(max(1 << 20, self.cell.memory - pool))
+                self.sut.limit_memory(max(1 << 20, self.cell.memory - pool), swapping=pressed(self.cell.memory_age))
             for server in self.scene.servers:
                 self.stage.start(server)
             for step in self.scene.warm:
@@ -243,8 +245,7 @@ class Performance(Play):
 
     def _open_counters(self) -> None:
         faults = () if self.sut.used().faults is not None else ("page-faults",)
-        events = (counter.event for counter in COUNTERS if counter.servers)
-        self._counting = Counting(self.stage.tested.processes(), (*faults, *events))
+        self._counting = Counting(self.stage.tested.processes(), (*faults, *self.events))
 
     def _count(self, act: Callable[[], None]) -> None:
         """Counters explain what is measured: an attempt that lacks them says why, and goes on."""

@@ -30,6 +30,7 @@ class Play:
 
     served   servers are the system under test, and the timed command is a client
     visited  the timed command is a client of the servers of all arms
+    elsewhere  the timed command is a client on a host of its own
     gate     the timed command says when it is set up, and waits to be let go where it can
     seconds  length of the measured part, where that is not the whole command
     filled   what backed the servers' memory before their turns (empty: nothing is proven of that); None where there are
@@ -41,6 +42,7 @@ class Play:
 
     served = False
     visited = False
+    elsewhere = False
     gate = False
     seconds: float | None = None
     around: tuple[noise.Snapshot, noise.Snapshot] | None = None

@@ -7,18 +7,22 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from hugewise.attempt import believed, emulation, laying, outcome
+from hugewise.attempt import believed, emulation, laying, outcome, over_time
 from hugewise.attempt.disturbances import disturbances
+from hugewise.attempt.launching import unsampled
 from hugewise.attempt.outcome import Outcome
 from hugewise.attempt.underway import Group, Work
 from hugewise.host.pool import pool_folder
 from hugewise.machine import noise, probe
+from hugewise.model.age import pressed
 from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt, Delivery
 from hugewise.model.workload import Hearing, OwnPool
 from hugewise.plan.plan import Cell
 from hugewise.quantity import format_size
 from hugewise.reading import UnreadableError
+from hugewise.store import samples
+from hugewise.study.tables import Validity
 
 __all__ = ["stored"]
 
@@ -35,6 +39,8 @@ def stored(group: Group, work: Work) -> Attempt:
     result = _outcome(group, work, change, proof)
     exited = outcome.last(work.events, probe.Exit)
     measured = exited.wall_ns / 1e9 if exited is not None else 0.0
+    cpu_s = result.metrics.get("cpu_s", result.cpu_s)
+    found, unread = _over_time(group, work, result.state, cpu_s)
     return Attempt(
         run=bench.folder.run,
         session=bench.session,
@@ -52,7 +58,7 @@ def stored(group: Group, work: Work) -> Attempt:
         started=group.started,
         ended=group.ended,
         wall_s=result.wall_s,
-        cpu_s=result.metrics.get("cpu_s", result.cpu_s),
+        cpu_s=cpu_s,
         # The one clock is this host's, the other that of the machine where the command ran.
         overhead_s=max(0.0, time.monotonic() - group.clock - measured) if not timeless else None,
         steal_s=host.steal_s,
@@ -63,7 +69,11 @@ def stored(group: Group, work: Work) -> Attempt:
         metrics=result.metrics,
         absent=result.absent,
         # What happens to this host moves no count.
-        disturbances=(*(() if timeless else disturbances(host, bench.study.validity)), *play.marks),
+        disturbances=(
+            *(() if timeless else disturbances(host, _rules(group))),
+            *play.marks,
+            *over_time.marks(found.sampled),
+        ),
         environment_pad=trial.environment_pad,
         peak_bytes=(sum(play.peaks) or result.peak_bytes) if work.cgroup_peak is None else work.cgroup_peak,
         pool_bytes=cell.workload.pool(arm.treatment, cell.given(arm)),
@@ -74,8 +84,39 @@ def stored(group: Group, work: Work) -> Attempt:
         facts=play.facts(),
         guest=work.backed.facts,
         begun=dict(play.begun) if play.served else _begun(work),
+        aged=_aged(group, host),
         laid={} if work.laid is None else laying.summary(work.laid),
+        sampled=found.sampled,
+        unsampled=unread,
+        stalls=found.stalls,
     )
+
+
+def _over_time(group: Group, work: Work, state: str, cpu_s: float | None) -> tuple[over_time.OverTime, str]:
+    """What was counted over time, which lies in the attempt's folder then, and why it was not counted."""
+    why = unsampled(group, work) or ("" if work.events else "nothing was launched")
+    if state != "accepted" or not group.alone(work):
+        return over_time.OverTime(), why or f"the attempt was not accepted ({state})"
+    around = None if work.boarded.own else work.play.around  # which is by the clock of this host
+    found = over_time.over_time(work.events, around, cpu_s=cpu_s, base_size=work.site.base_size)
+    if found.stored is not None:
+        samples.keep(work.draft, found.stored)
+    if found.sampled is None or found.sampled.period_s is None:
+        return found, why or "the probe told no counters: see probe-stderr in the attempt's folder"
+    return found, ""
+
+
+def _rules(group: Group) -> Validity:
+    """What flags the attempt; where programs are to swap, that they do is no disturbance."""
+    rules = group.bench.study.validity
+    return msgspec.structs.replace(rules, swap=False) if pressed(group.cell.memory_age) else rules
+
+
+def _aged(group: Group, host: noise.Difference) -> Mapping[str, int | float]:
+    """What the memory was, and what was swapped meanwhile where it was to be short."""
+    if not group.aged or not pressed(group.cell.memory_age) or host.swap_pages is None:
+        return group.aged
+    return {**group.aged, "swapped": host.swap_pages * group.works[0].site.base_size}
 
 
 def _begun(work: Work) -> dict[str, int]:
@@ -152,8 +193,13 @@ def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: D
     """What came of it: each step adds what it knows, and goes before those above it."""
     cell, play, command, site = group.cell, work.play, work.command, work.site
     # A client of servers has its own event with its figures, which the workload reads.
+    elsewhere = group.bench.counting.elsewhere(work.trial.block) if work.arm.kernel is None else {}
     result = outcome.outcome(
-        work.events, micro=command.micro and not play.served, timeout_s=group.timeout, success=command.success
+        work.events,
+        micro=command.micro and not play.served,
+        timeout_s=group.timeout,
+        success=command.success,
+        elsewhere=elsewhere,
     )
     around = change if play.around is None else noise.difference(*play.around)
     if around is not None:
@@ -166,6 +212,7 @@ def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: D
         counted=play.counted,
         seconds=play.seconds,
         footprint=play.footprint,
+        elsewhere=elsewhere,
     )
     if play.peaks:
         result = result.adding({"peak_bytes": max(play.peaks)})
@@ -176,6 +223,7 @@ def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: D
     result = outcome.with_footprint(result, proof).adding(
         {"lifetime_faults": work.cgroup_faults, "charged_peak_bytes": work.cgroup_peak}, "no cgroup counted it"
     )
+    result = result.adding({"idle_footprint_bytes": work.idle_bytes}, work.idle_why)
     if site.machine.emulated:
         result = emulation.exact(result, cell.workload.metrics, work.boarded.instructions(work.events))
     if work.boarded.own and change is not None:  # anonymous faults served at each page size meanwhile

@@ -16,6 +16,7 @@ import msgspec
 
 from hugewise.attempt import covariates, laying, outcome, resident
 from hugewise.attempt.before import Before
+from hugewise.attempt.idle import idle
 from hugewise.attempt.launching import probes
 from hugewise.attempt.performance import Performance
 from hugewise.attempt.play import Alone
@@ -24,16 +25,19 @@ from hugewise.attempt.same import held, telling
 from hugewise.attempt.stage import StageError
 from hugewise.attempt.underway import Bench, Disturbed, Group, Work, turn_knobs
 from hugewise.beneath import Folder
-from hugewise.errors import MachineError
+from hugewise.errors import AttemptLostError, MachineError
 from hugewise.files import storing
 from hugewise.host.account import is_caller
+from hugewise.host.pool import hold
 from hugewise.host.scratch import Scratch, copy
 from hugewise.machine import noise, probe
 from hugewise.machine.foreign import heard
+from hugewise.model.age import pressed
 from hugewise.model.design import Layered
 from hugewise.model.scene import Staged
 from hugewise.model.trial import BESIDE, Attempt, Trial
 from hugewise.model.workload import Direct
+from hugewise.plan.ageing import need
 from hugewise.plan.plan import Arm, Cell
 
 __all__ = ["STEPS", "attempt", "together"]
@@ -83,7 +87,7 @@ def together(
                 _broken(group, error)
     finally:
         for work in works:
-            _clear(work)
+            work.clear()
     if group.drift:
         raise Disturbed(group.drift)
     return group.stored
@@ -101,16 +105,6 @@ def _broken(group: Group, error: MachineError) -> None:
         work.broken = work.broken or error.message
 
 
-def _clear(work: Work) -> None:
-    """Whatever happened: nothing of the attempt lives on."""
-    if work.aboard is not None:  # what runs in a guest goes with it
-        work.aboard.close()
-    work.play.close()  # also of a guest: it may have servers on this host
-    for leaf in (work.leaf, work.client):
-        leaf.kill()
-        leaf.remove()
-
-
 def observe(group: Group) -> None:
     """Measure the covariates while the treatment is still to come: it cannot have moved them."""
     group.clock = time.monotonic()
@@ -123,10 +117,22 @@ def board(group: Group) -> None:
         work.aboard = group.bench.boarding.board(group.cell, work.arm, work.trial, work.number, work.draft)
 
 
+def age(group: Group) -> None:
+    """Have the host's memory as the cell wants it; whatever takes long is done before a treatment is there."""
+    ageing, cell = group.bench.ageing, group.cell
+    if ageing is None or ageing.holds(cell.memory_age):
+        return
+    for site, _ in group.sites:
+        turn_knobs(site, {})
+    ageing.bring(cell.memory_age, need(cell))
+
+
 def apply(group: Group) -> None:
     """Turn the knobs of the treatment; whatever somebody else turned since is a disturbance, seen here first."""
     for site, work in group.sites:
         turn_knobs(site, {} if group.resident else work.arm.treatment.knobs)  # then each arm when it is its turn
+        if work.arm.treatment.surplus and not work.boarded.own:
+            work.held = hold(site.host, work.arm.treatment.target.size)  # those of the other arms
 
 
 def settle(group: Group) -> None:
@@ -141,6 +147,8 @@ def settle(group: Group) -> None:
         if between.compact:
             site.host.write("/proc/sys/vm/compact_memory", "1")
     time.sleep(between.settle)
+    if group.bench.ageing is not None:  # mended, as all of that and whoever else may have changed it
+        group.aged = group.bench.ageing.bring(group.cell.memory_age, need(group.cell))
 
 
 def check(group: Group) -> None:
@@ -149,6 +157,8 @@ def check(group: Group) -> None:
         contain = work.site.contain
         workload, name = group.cell.workload, work.draft.name.removeprefix(".")
         work.leaf = contain(name)
+        if group.cell.memory is not None and pressed(group.cell.memory_age) and isinstance(workload, Direct):
+            work.leaf.limit_memory(group.cell.memory, swapping=True)
         if isinstance(workload, Staged) and workload.clients:
             work.client = contain(f"{name}-client")
     group.before = noise.snapshot(group.bench.host)
@@ -193,6 +203,7 @@ def supply(group: Group) -> None:
             kept=bench.data.get(cell.id),
             turns=group.slicing,
             cwd=work.boarded.cwd,
+            events=bench.events(work.trial.block, guest=work.arm.kernel is not None),
             far=work.boarded.far,
         )
         play.supply()
@@ -255,7 +266,7 @@ def _launch_apart(group: Group, works: Sequence[Work]) -> list[list[probe.Event]
             return [events for each in launched for events in each.result()]
         except BaseException:
             for work in works:
-                _clear(work)  # what waits for its guest waits no longer
+                work.clear()  # what waits for its guest waits no longer
             raise
 
 
@@ -277,6 +288,10 @@ def recheck(group: Group) -> None:
     # memory is proven of each.
     if not all(site.machine.emulated for site, _ in group.sites):
         group.drift = group.bench.settings.drift()
+    if (ageing := group.bench.ageing) is not None:
+        if (why := ageing.lost(group.cell.memory_age)) is not None:
+            raise AttemptLostError(f"{why}: what it was measured in is not known")
+        group.aged = {**group.aged, "free_huge_after": ageing.free().huge}
     group.after = noise.snapshot(group.bench.host)
     for work in group.works:
         if work.broken is None:
@@ -305,6 +320,13 @@ def prove(group: Group) -> None:
         if group.cell.proof_wanted(work.arm) and (work.command.proof == "twin" or short_lived):
             work.play.supply()  # make on a tree that was built has nothing to do
             work.twin = probes(group, [work], "twin-spec.json", "twin.jsonl", twin=True)[0]
+
+
+def rest(group: Group) -> None:
+    """See how much memory idle servers have when khugepaged is done with them, where the study asks for that."""
+    for work in group.each():
+        found = idle(group, work)
+        work.idle_bytes, work.idle_why = found.bytes, found.why
 
 
 def dismiss(group: Group) -> None:
@@ -355,6 +377,7 @@ def store(group: Group) -> None:
 STEPS: tuple[Callable[[Group], None], ...] = (
     observe,
     board,
+    age,
     apply,
     settle,
     check,
@@ -363,6 +386,7 @@ STEPS: tuple[Callable[[Group], None], ...] = (
     launch,
     recheck,
     prove,
+    rest,
     dismiss,
     leave,
     store,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from mmap import mmap
 from pathlib import Path
 
+from hugewise.attempt.ageing import Ageing
 from hugewise.attempt.boarding import Backed, Boarded, Boarding
 from hugewise.attempt.laying import LayoutLine
 from hugewise.attempt.play import Play
@@ -14,9 +16,11 @@ from hugewise.host.setting import Settings
 from hugewise.machine import noise, probe
 from hugewise.machine.drift import Drift
 from hugewise.machine.machine import Contained
+from hugewise.machine.pmu.schedule import ASSUMED_SLOTS, CounterPlan, schedule
 from hugewise.machine.site import Site
 from hugewise.model.design import Slicing
 from hugewise.model.host import Host
+from hugewise.model.metric import GENERIC
 from hugewise.model.trial import Attempt, Trial
 from hugewise.model.workload import Launch
 from hugewise.plan.plan import Arm, Cell
@@ -54,9 +58,23 @@ class Bench:
     boot_id: str
     pools: Mapping[int, int]  # pages that this session reserved, by page size in bytes
     on_step: Callable[[str], None] = lambda _: None
+    ageing: Ageing | None = None  # where a cell of the run wants memory that has aged
+    counting: CounterPlan = field(
+        default_factory=CounterPlan
+    )  # which of the processor's events an attempt on this host counts
     data: Mapping[str, dataset.Kept] = field(default_factory=dict)  # the data of each cell that has some
     # Attempts of the run by cell, as they were stored: what the next ones are held against (`same.telling`).
     earlier: defaultdict[str, list[Attempt]] = field(default_factory=lambda: defaultdict(list))
+
+    def events(self, block: int, *, guest: bool) -> tuple[str, ...]:
+        """The processor's events to be counted in the attempts of a block, as the probe takes them.
+
+        Where there is no PMU each is asked for by itself, so that each has its reason. What a guest's processor has
+        nobody asks before it is booted: perf's own names take turns there, so many as any processor can count.
+        """
+        if guest:
+            return schedule(None, ASSUMED_SLOTS).groups(block)
+        return self.counting.groups(block) or GENERIC
 
 
 @dataclass
@@ -83,9 +101,12 @@ class Work:
     events: list[probe.Event] = field(default_factory=list)
     twin: list[probe.Event] | None = None
     report: Path | None = None  # the folder of what the layout library says, where it is loaded
+    held: mmap | None = None  # what is reserved for other arms, kept from this one
     laid: Sequence[LayoutLine] | None = None  # what it said
     cgroup_faults: int | None = None
     cgroup_peak: int | None = None
+    idle_bytes: int | None = None  # of its servers, when khugepaged was done with them
+    idle_why: str = "it was not looked at"
 
     @property
     def boarded(self) -> Boarded:
@@ -103,6 +124,17 @@ class Work:
     def site(self) -> Site:
         """Where it runs."""
         return self.boarded.site
+
+    def clear(self) -> None:
+        """Whatever happened: nothing of the attempt lives on."""
+        if self.aboard is not None:  # what runs in a guest goes with it
+            self.aboard.close()
+        self.play.close()  # also of a guest: it may have servers on this host
+        if self.held is not None:
+            self.held.close()
+        for leaf in (self.leaf, self.client):
+            leaf.kill()
+            leaf.remove()
 
     @property
     def change(self) -> noise.Difference | None:
@@ -122,6 +154,7 @@ class Group:
     ended: float = 0.0
     clock: float = 0.0
     covariates: Mapping[str, float] = field(default_factory=dict)
+    aged: Mapping[str, int | float] = field(default_factory=dict)
     before: noise.Snapshot | None = None
     after: noise.Snapshot | None = None
     drift: list[Drift] = field(default_factory=list)

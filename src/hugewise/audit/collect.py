@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from hugewise.audit import boot_files, running, servers, sysfs, unit_files
+from hugewise.audit import boot_files, machines, running, servers, sysfs, unit_files
 from hugewise.audit.facts import HostFacts
 from hugewise.audit.own import own_run
 from hugewise.audit.root import Root
@@ -63,6 +63,7 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
     known = [f"{THP}/{key}" for key in thp]
     known += [f"{HUGETLB}/hugepages-{pool.size >> 10}kB/nr_hugepages" for pool in pools]
     profile = boot_files.tuned(root, known)
+    found = machines.machines(root)
     return HostFacts(
         kernel=kernel,
         machine=machine_id(root),
@@ -93,6 +94,10 @@ def collect(root: Root, instances: Iterable[str] = ()) -> HostFacts:
         servers=servers.servers(root, seen, loaded),
         preloads=_preloads(root, loaded),
         run=run,
+        domains=found.domains,
+        running=found.running,
+        kvm=found.kvm,
+        ksm=found.ksm,
         unread=root.unread(),
     )
 

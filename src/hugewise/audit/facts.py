@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from hugewise.model.domain import Domain
+
 __all__ = [
     "Carrier",
     "HostFacts",
@@ -223,6 +225,9 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     defaults       variables that systemd gives every service
     preloads       files named by an LD_PRELOAD of a unit -> whether they are there
     run            a run of hugewise's own that has settings turned now
+    domains        virtual machines of libvirt, as it keeps their XML; those that run have their name in `running`
+    kvm            parameters of the module kvm
+    ksm            what says whether equal pages are merged, by the file's name
     unread         what could not be read, and why
     """
 
@@ -255,6 +260,10 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[ServerConfig, ...] = ()
     preloads: Mapping[str, bool] = {}
     run: OwnRun | None = None
+    domains: tuple[Domain, ...] = ()
+    running: frozenset[str] = frozenset()
+    kvm: Mapping[str, str] = {}
+    ksm: Mapping[str, str] = {}
     unread: tuple[str, ...] = ()
 
     @property

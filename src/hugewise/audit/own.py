@@ -11,8 +11,9 @@ import re
 from hugewise.audit.facts import OwnRun
 from hugewise.audit.root import Root
 from hugewise.errors import UserError
-from hugewise.host.journal import JOURNAL, ledger_of, start_time
+from hugewise.host.journal import JOURNAL, ledger_of
 from hugewise.host.ledger import Share
+from hugewise.machine.proc import start_time
 
 __all__ = ["own_run"]
 

@@ -73,6 +73,7 @@ _SECTIONS = {
     "servers": "Servers",
     "systemd": "systemd, and knobs that do not exist",
     "thp": "Transparent huge pages",
+    "machines": "Virtual machines",
 }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hugewise.cli import completion
+from hugewise.cli import completion, guest_backing
 from hugewise.errors import UserError
 from hugewise.quantity import format_size, parse_share, readable_size
 from hugewise.visible import printable, say, say_json
@@ -23,7 +23,7 @@ _SOURCES = {"kpageflags": "the kernel's page flags", "smaps": "smaps"}
 
 
 @click.command("verify", short_help="Is a running program backed as was promised?")
-@click.argument("who", metavar="PID|UNIT")
+@click.argument("who", metavar="PID|UNIT|DOMAIN")
 @click.option(
     "--policy", metavar="NAME", shell_complete=completion.policy_names, help="What was promised, such as thp."
 )
@@ -42,8 +42,12 @@ def verify(who: str, *, as_json: bool, **asked: Any) -> None:
     Looks once at the process PID and its children, or at all processes of UNIT; changes nothing. Without --policy the
     promise is that of the rules in force. As an ordinary user on processes of one's own.
 
+    Of a virtual machine, a libvirt DOMAIN that runs or the PID of a QEMU, the guest's memory is looked at: without
+    --policy the promise is what its QEMU was asked for.
+
     Exit status 0: as promised; 1: not, or not proven; 2: there is nothing to look at, or it is not allowed.
     """
+    from hugewise.guests.running import running as guests_running  # noqa: PLC0415
     from hugewise.host.local_host import LocalHost  # noqa: PLC0415
     from hugewise.inspection import verify as inspection  # noqa: PLC0415
 
@@ -53,7 +57,10 @@ def verify(who: str, *, as_json: bool, **asked: Any) -> None:
             share = parse_share(text)
         except ValueError as error:
             raise UserError(f"--share {text}: {error}", hint="write for example --share 90%") from None
-    found = inspection.verify(who, LocalHost(), asked["policy"], share=share, named=asked["memory"])
+    host = LocalHost()
+    if asked["memory"] == "all" and (machine := guests_running(who, host)) is not None:
+        guest_backing.show(machine, host, asked["policy"], share, as_json=as_json)
+    found = inspection.verify(who, host, asked["policy"], share=share, named=asked["memory"])
     if as_json:
         say_json(found)
     else:

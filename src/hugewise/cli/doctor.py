@@ -21,7 +21,8 @@ from hugewise.cli.facts import PROGRAMS, Facts, gather
 from hugewise.console import TextConsole
 from hugewise.errors import HugewiseError
 from hugewise.host.local_host import LocalHost
-from hugewise.machine import noise, probe
+from hugewise.machine import fingerprint, noise, probe
+from hugewise.machine.pmu import families
 from hugewise.model import policy
 from hugewise.model.check import Check
 from hugewise.model.host import Host
@@ -49,6 +50,7 @@ class PlannedCell(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was found; `cells` and `left_out` are of a study, if one was named, at the scale that was.
 
+    `first` is what a run of it does before, on this host, and what that costs.
     `packages` are the Debian packages that the study lacks here, `install` the one line that installs them, or in
     words what to install on a system without apt. None of it is done.
     """
@@ -59,6 +61,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[Check, ...]
     cells: tuple[PlannedCell, ...] | None = None
     left_out: tuple[LeftOut, ...] = ()
+    first: tuple[str, ...] = ()
     scale: str | None = None
     packages: tuple[str, ...] = ()
     install: str | None = None
@@ -110,7 +113,7 @@ def examine(
         # Arms in guests have the policies, TLBs and counters of their own machines.
         () if guests else _policies(host, sizes, mechanism),
         () if guests else _tlbs(facts.cpu, sizes),
-        () if guests else _counted(facts.counters),
+        () if guests else _counted(host, facts.counters),
         _privileges(host, facts),
         _programs(facts),
         _quiet(facts),
@@ -128,6 +131,7 @@ def examine(
         if plan is None
         else tuple(PlannedCell(cell.id, cell.baseline, tuple(arm.name for arm in cell.arms)) for cell in plan.cells),
         left_out=left_out,
+        first=() if plan is None or guests else plan.first,
         scale=scale,
         packages=packages,
         install=_install(packages, apt=facts.apt, root=host.privileged()),
@@ -232,7 +236,14 @@ def _tlbs(cpu: probe.Cpu | HugewiseError, sizes: PageSizes) -> Iterator[Check]:
         yield Check("TLB", "not stated", "ok", f"how many entries hold pages of {pages}; {_TO_KNOW}")
 
 
-def _counted(counters: Mapping[str, str | None] | HugewiseError) -> Iterator[Check]:
+def _counted(host: Host, counters: Mapping[str, str | None] | HugewiseError) -> Iterator[Check]:
+    family = families.of(fingerprint.fingerprint(host)["cpu"])
+    if family is not None:
+        counted = ", ".join(family.events)
+        yield Check("counters", "family", "ok", f"{family.name}; its own events, where the PMU takes them: {counted}")
+    else:
+        finding = "its processor is in no family whose events are known: perf's generic names alone"
+        yield Check("counters", "family", "limited", finding)
     if isinstance(counters, HugewiseError):
         yield Check("counters", "all", "missing", counters.message, counters.hint)
         return
@@ -320,6 +331,8 @@ def render(report: Report) -> RenderableType:
             table.add_row(Text("runs"), Text(f"{cell.cell}: {others} against {cell.baseline}"))
         for each in report.left_out:
             table.add_row(Text("left out"), Text(_left_out(each)))
+        for line in report.first:
+            table.add_row(Text("first"), Text(line))
         parts += [Text(f"\nthis study here{_at(report.scale)}", style="bold"), Padding(table, (0, 0, 0, 2))]
     if report.install is not None:
         # Never broken: it is there to be copied.

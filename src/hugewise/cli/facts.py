@@ -12,9 +12,10 @@ import msgspec
 from hugewise import reading
 from hugewise.errors import HugewiseError
 from hugewise.host import cgroup
-from hugewise.host.journal import JOURNAL, start_time
+from hugewise.host.journal import JOURNAL
 from hugewise.host.ledger import JournalClosed, JournalOpened, JournalRecord
 from hugewise.machine import noise, probe
+from hugewise.machine.proc import start_time
 from hugewise.model.host import Host
 from hugewise.model.pages import page_flags_readable
 from hugewise.study import shipped

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from hugewise.cli import completion, options
-from hugewise.cli.fleet_report import confirm, report
-from hugewise.errors import HugewiseError, LockedError
+from hugewise.cli.fleet_conducted import conducted
+from hugewise.cli.fleet_confirm import confirm
+from hugewise.cli.fleet_report import report
 from hugewise.visible import say
 
 __all__ = ["fleet"]
@@ -54,7 +54,7 @@ def run(study: Path, hosts: Path, results: Path, *, dry_run: bool, **asked: Any)
 
     wanted = conduct.question_of(study, **asked)
     found = inventory.load(hosts)
-    _conducted(
+    conducted(
         lambda begun: conduct.begin(
             wanted, found, reading.text(reading.content(hosts)), results, say, dry_run=dry_run, begun=begun
         )
@@ -69,7 +69,7 @@ def resume(fleet_: Path, hosts: Path | None, *, ending: bool) -> None:
     """Go on with the fleet in the folder FLEET, after an interrupt, a crash, or hosts that were out of reach."""
     from hugewise.fleet import conduct
 
-    _conducted(lambda begun: conduct.go_on(fleet_, say, hosts=hosts, ending=ending, begun=begun))
+    conducted(lambda begun: conduct.go_on(fleet_, say, hosts=hosts, ending=ending, begun=begun))
 
 
 @fleet.command(short_help="How the fleet in FLEET is.")
@@ -122,25 +122,6 @@ def provision(hosts: Path, wheels: Path, python: str) -> None:
         sys.exit(1)
 
 
-def _conducted(work: Callable[[Callable[[Path], None]], object]) -> None:
-    """Do it; where it is interrupted, say what goes on by itself, and how to come back."""
-    folders: list[Path] = []
-    try:
-        work(folders.append)
-    except KeyboardInterrupt:
-        if not folders:
-            raise
-        say("interrupted; what runs on hosts goes on there", err=True)
-        say(f"  to go on: hugewise fleet resume {folders[0]}", err=True)
-        say(f"  to end what runs, and bring it: hugewise fleet resume --end {folders[0]}", err=True)
-        sys.exit(130)
-    except HugewiseError as error:
-        if folders and not isinstance(error, LockedError):
-            back = f"then: hugewise fleet resume {folders[0]}"
-            error.hint = back if error.hint is None else f"{error.hint}; {back}"
-        raise
-
-
 @fleet.command(hidden=True)
 @_SPOOL
 @click.option("--worker", type=click.IntRange(2), help="The engine's worker here, which may be stopped.")
@@ -164,6 +145,15 @@ def keep(folder: Path, lock: int | None) -> None:
     from hugewise.fleet import keeper
 
     keeper.main(folder, lock)
+
+
+@fleet.command(hidden=True)
+@_FLEET
+def summarise(fleet_: Path) -> None:
+    """Make the summaries of the runs that standard input names: what a coordinator starts beside itself."""
+    from hugewise.fleet import summarising
+
+    summarising.main(fleet_)
 
 
 @fleet.command(hidden=True)

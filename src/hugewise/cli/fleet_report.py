@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from hugewise.cli import options
-
-if TYPE_CHECKING:
-    from hugewise.fleet.engine import Engine
-    from hugewise.fleet.inventory import Inventory
-
-__all__ = ["confirm", "report"]
+__all__ = ["report"]
 
 # Imports inside functions: each verb pays only for what it uses.
 # ruff: noqa: PLC0415
@@ -77,60 +70,3 @@ def _shares(given: Sequence[str]) -> dict[str, float]:
             raise UserError(f"--share {one}: it names no class, or one twice", hint="write CLASS=SHARE, each once")
         found[name] = share
     return found
-
-
-_HERE = """
-[fleet]
-engine = "ssh"
-check = 0
-[[host]]
-name = "here"
-ssh = "here"
-"""
-
-
-@click.command(short_help="Does a verdict hold on one more host?")
-@click.argument("known", metavar="FLEET|RUN", type=click.Path(path_type=Path))
-@click.option("--host", default="here", show_default=True, help="A host of --hosts; without --hosts this one.")
-@click.option(
-    "--hosts", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="The inventory with the host."
-)
-@click.option("--time", "time_", help="Time budget of the run there, instead of the study's, such as 5m.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
-@options.RESULTS
-def confirm(  # noqa: PLR0917
-    known: Path, host: str, hosts: Path | None, time_: str | None, as_json: bool, results: Path
-) -> None:
-    """Run the arms that have a verdict, shortly, on one more host, and say whether it holds there.
-
-    Until then all that a fleet says of a host that did not measure is a prior. Exit status 1 where nothing was
-    confirmed.
-    """
-    from hugewise import reading
-    from hugewise.errors import UserError
-    from hugewise.fleet import confirming, inventory
-    from hugewise.fleet.engines import engine_of
-    from hugewise.fleet.local import LocalEngine
-    from hugewise.report import confirmed
-    from hugewise.report.terminal import show
-    from hugewise.visible import say, say_json
-
-    before = confirming.known_of(known)
-    if hosts is None:
-        if host != "here":
-            raise UserError(f"--host {host}: no inventory is named", hint="add --hosts FILE, or leave out --host")
-        text, found = _HERE, inventory.parse(_HERE, "here")
-    else:
-        text, found = reading.text(reading.content(hosts)), inventory.load(hosts)
-
-    def connect(named: Inventory, fleet: str, hear: Callable[[str], None]) -> Engine:
-        return LocalEngine("here") if hosts is None else engine_of(named, fleet, hear)
-
-    tell = (lambda line: say(line, err=True)) if as_json else say
-    folder, told = confirming.confirmed(before, host, found, text, results, tell, time_=time_, connect=connect)
-    if as_json:
-        say_json(told)
-    else:
-        show(confirmed.report(host, told), folder)
-    if not any(one.state.startswith("confirmed") for one in told):
-        sys.exit(1)

@@ -1,6 +1,6 @@
 """`hugewise guest`: what guests are made of, outside of any study.
 
-A command of another module joins with `guest.add_command`, and imports what it uses when it is called.
+A command imports what it uses when it is called: every verb of hugewise loads this module.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hugewise.cli import guest_xml
 from hugewise.errors import UserError
 from hugewise.quantity import parse_duration
 from hugewise.visible import say
@@ -115,7 +114,41 @@ def cache(remove_unused_for: str | None) -> None:
     stock.show(stock.remove_unused(seconds), f"removed from {place.folder()}")
 
 
-guest.add_command(guest_xml.command)
+@guest.command(name="xml")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--backing", metavar="BACKING", help="Print the elements for it instead: hugetlb-1g, or a study's table.")
+@click.option("--expect", metavar="BACKING", help="Warn where FILE asks for other pages.")
+@click.option("--study", type=click.Path(path_type=Path), help="Warn where FILE asks for pages of none of its arms.")
+def xml(file: Path | None, backing: str | None, expect: str | None, study: Path | None) -> None:
+    """The memory backing that the libvirt domain in FILE asks for, as a study says it."""
+    from hugewise.cli import guest_xml  # noqa: PLC0415  (the rules of the audit come with it)
+
+    guest_xml.main(file, backing, expect, study)
+
+
+@guest.command(name="study")
+@click.argument("file", metavar="DOMAIN.xml|DOMAIN", type=click.UNPROCESSED)
+@click.option("--connect", metavar="URI", help="DOMAIN is one that libvirt knows there: qemu:///system (by virsh).")
+@click.option("--load", metavar="COMMAND", help="What the guests run: a command. Its words are split as by a shell.")
+@click.option(
+    "--workload", metavar="NAME", help="What the guests run: a workload of hugewise (hugewise list workloads)."
+)
+@click.option("--packages", metavar="NAME,...", help="Debian packages that the command comes from, not its own disk.")
+@click.option("--file", "added", multiple=True, metavar="PATH=FILE", help="A file of this host that is put at PATH.")
+@click.option("--kernel", metavar="PATH|PACKAGE", help="The kernel that the guests boot.")
+@click.option("--modules", type=click.Path(path_type=Path), help="The folder of its modules, of a kernel by path.")
+@click.option("--name", help="The study's name (default: the domain's).")
+@click.option("--blocks", type=click.IntRange(2, 100_000), default=3, show_default=True, help="How many blocks.")
+@click.option("--output", type=click.Path(path_type=Path), help="A new file for it (default: to standard output).")
+def study(file: str, **asked: Any) -> None:
+    """Write a study of a libvirt domain: what should the memory of that machine be made of?
+
+    Memory, CPUs, NUMA nodes, pinning and disks are as the domain has them; each arm has its memory made of other pages.
+    What cannot be restated is named with its line. Nothing is run, and no disk is ever written.
+    """
+    from hugewise.cli import guest_study  # noqa: PLC0415  (as of xml)
+
+    guest_study.main(file, **asked)
 
 
 def _say(line: str) -> None:

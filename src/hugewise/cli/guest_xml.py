@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
-
 from hugewise import reading
+from hugewise.audit import machines
+from hugewise.audit.audit import TrapFound, traps
+from hugewise.audit.facts import HostFacts
+from hugewise.audit.root import Root
 from hugewise.errors import UserError
-from hugewise.guests import domain_xml, libvirt
+from hugewise.guests import libvirt
+from hugewise.host.local_host import LocalHost
+from hugewise.machine import domain, domain_xml
 from hugewise.machine.proc import meminfo
+from hugewise.model.domain import Domain
 from hugewise.model.guest import Backing
 from hugewise.model.host import Host
-from hugewise.study.guest import BACKING
+from hugewise.study.backing import BACKING
 from hugewise.study.keys import Place
-from hugewise.visible import say
+from hugewise.visible import printable, say
 
-__all__ = ["command", "read", "write"]
+__all__ = ["MOST", "main", "read", "traps_of", "vm_traps", "write"]
 
-_MOST = 8 << 20  # bytes of a domain's XML that are read
+MOST = 8 << 20  # bytes of a domain's XML that are read
+_TRAPS = "vm-"  # how the rules of the audit begin that are about virtual machines
 
 
 def read(file: Path, host: Host, expected: str | None = None, study: Path | None = None) -> tuple[str, tuple[str, ...]]:
@@ -28,14 +34,33 @@ def read(file: Path, host: Host, expected: str | None = None, study: Path | None
     `expected` is the backing that somebody wants, written as in a study; `study` one whose arms say it. Raises
     UserError, StudyError.
     """
-    try:
-        text = reading.content(file, _MOST)
-    except reading.UnreadableError as error:
-        raise UserError(f"{file}: {error.reason}", hint="write it with: virsh dumpxml DOMAIN > FILE") from None
-    asked = libvirt.asked(domain_xml.parse(text, str(file)), str(file), meminfo(host).get("Hugepagesize"))
+    root = domain_xml.parse(_content(file), str(file))
+    asked = libvirt.asked(root.first("domain") or root, str(file), meminfo(host).get("Hugepagesize"))
     wanted = [("--expect", _backing(expected, "--expect"))] if expected is not None else []
     wanted += _arms(study) if study is not None else []
     return libvirt.toml(asked.backing), (*asked.warnings, *_unlike(asked, wanted, str(file)))
+
+
+def traps_of(file: Path, host: Host) -> Iterator[str]:
+    """What takes huge pages from the machine in `file` on this host, with its cure. Raises UserError."""
+    root = domain_xml.parse(_content(file), str(file))
+    if root.tag != "memoryBacking":
+        for trap in vm_traps(domain.read(root, str(file)), host):
+            yield f"{trap.found} [{trap.rule}]: {trap.title}; cure: {trap.cure}"
+
+
+def vm_traps(found: Domain, host: Host, *, running: bool = False) -> tuple[TrapFound, ...]:
+    """What takes huge pages from the machine on this host, by the rules of `hugewise audit`."""
+    here = Root(Path("/")) if isinstance(host, LocalHost) else None
+    facts = HostFacts(domains=(found,)) if here is None else machines.about(here, found, running=running)
+    return tuple(trap for trap in traps(facts) if trap.rule.startswith(_TRAPS))
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return reading.content(file, MOST)
+    except reading.UnreadableError as error:
+        raise UserError(f"{file}: {error.reason}", hint="write it with: virsh dumpxml DOMAIN > FILE") from None
 
 
 def write(backing: str) -> str:
@@ -87,15 +112,8 @@ def _unlike(asked: libvirt.DomainMemory, wanted: list[tuple[str, Backing]], file
         )
 
 
-@click.command(name="xml")
-@click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--backing", metavar="BACKING", help="Print the elements for it instead: hugetlb-1g, or a study's table.")
-@click.option("--expect", metavar="BACKING", help="Warn where FILE asks for other pages.")
-@click.option("--study", type=click.Path(path_type=Path), help="Warn where FILE asks for pages of none of its arms.")
-def command(file: Path | None, backing: str | None, expect: str | None, study: Path | None) -> None:
-    """The memory backing that the libvirt domain in FILE asks for, as a study says it."""
-    from hugewise.host.local_host import LocalHost  # noqa: PLC0415
-
+def main(file: Path | None, backing: str | None, expect: str | None, study: Path | None) -> None:
+    """Print one for the other, and what is to be told of it. Raises UserError, StudyError."""
     if (file is None) == (backing is None):
         raise UserError("name a FILE, or a --backing", hint="hugewise guest xml domain.xml")
     if backing is not None:
@@ -105,6 +123,6 @@ def command(file: Path | None, backing: str | None, expect: str | None, study: P
         return
     assert file is not None
     found, warnings = read(file, LocalHost(), expect, study)
-    for warning in warnings:
-        say(f"warning: {warning}", err=True)
+    for warning in (*warnings, *traps_of(file, LocalHost())):
+        say(f"warning: {printable(warning)}", err=True)
     say(found.removesuffix("\n"))

@@ -20,8 +20,11 @@ import click
 from hugewise.cli import asking, completion, options, running
 from hugewise.cli.advise import advise
 from hugewise.cli.backing import verify
+from hugewise.cli.compare import compare
+from hugewise.cli.export import export
 from hugewise.cli.fleet import fleet
 from hugewise.cli.guest import guest
+from hugewise.cli.inspect import inspect
 from hugewise.cli.torture import torture
 from hugewise.cli.verify import verify_statistics
 from hugewise.errors import HugewiseError, UserError
@@ -40,12 +43,8 @@ def cli() -> None:
         raise UserError("the working directory was removed", hint="change to one that is there") from None
 
 
-cli.add_command(advise)
-cli.add_command(fleet)
-cli.add_command(guest)
-cli.add_command(torture)
-cli.add_command(verify)
-cli.add_command(verify_statistics)
+for verb in (advise, compare, export, fleet, guest, inspect, torture, verify, verify_statistics):
+    cli.add_command(verb)
 
 
 @cli.command(
@@ -127,10 +126,19 @@ def resume(run_: Path, *, anyway: bool, keeper: int | None) -> None:
     help="Write the files to deploy of each cell's best policy into this new folder; nothing is applied.",
 )
 @click.option("--unit", metavar="NAME", help="With --output: the service of systemd that the files are for.")
-def report(run_: Path, *, salvage: bool, expect: str | None, output: Path | None, unit: str | None) -> None:
+@click.option(
+    "--page",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Add the run to a page of results to publish: its data FILE.parquet, FILE.md and figures beside it.",
+)
+def report(
+    run_: Path, *, salvage: bool, expect: str | None, output: Path | None, unit: str | None, page: Path | None
+) -> None:
     """Write the reports of the run in the folder RUN again, and show its verdicts.
 
-    With --output the files to deploy are written instead, and the run's folder stays as it is.
+    With --output the files to deploy are written instead, and with --page a page to publish; the run's folder stays as
+    it is.
     """
     import hugewise  # noqa: PLC0415
     from hugewise.report.study import summary  # noqa: PLC0415
@@ -138,6 +146,11 @@ def report(run_: Path, *, salvage: bool, expect: str | None, output: Path | None
 
     if unit is not None and output is None:
         raise UserError(f"--unit {unit}: there are no files for it", hint="name a folder for them: --output FOLDER")
+    if page is not None:
+        from hugewise.cli import page as publishing  # noqa: PLC0415
+
+        publishing.main(page, run_, alone=not (salvage or expect or output))
+        return
     results = hugewise.open_results(run_, salvage=salvage, expect=expect)
     if output is not None:
         from hugewise.cli.unit_start import of_host  # noqa: PLC0415

@@ -14,13 +14,15 @@ from hugewise.model.metric import COMMON, Metric
 from hugewise.model.pages import PageSizes
 from hugewise.model.workload import Parameter, ParameterValue
 from hugewise.quantity import format_size
-from hugewise.study.guest import BackingUse, GuestUse, KernelUse
+from hugewise.study.backing import BackingUse
+from hugewise.study.guest import DiskUse, GuestUse, KernelUse, NodeUse
 from hugewise.study.keys import Key, keys_of
+from hugewise.study.sampling import Sampling
 from hugewise.study.study import Study
 from hugewise.study.tables import Between, Budget, CalibrationRule, Design, PolicyUse, Retries, Sessions, Validity
 from hugewise.study.workload import DeliveryRule, WorkloadUse
 
-__all__ = ["studies_reference"]
+__all__ = ["keys_reference", "studies_reference"]
 
 _EXAMPLE_SIZES = PageSizes(
     base=1 << 12,
@@ -69,7 +71,10 @@ _TABLES: tuple[tuple[str, type[msgspec.Struct]], ...] = (
     ("`[validity]`", Validity),
     ("`[sessions]`", Sessions),
     ("`[attempt]`", Retries),
+    ("`[sampling]`", Sampling),
     ("`[guest]`", GuestUse),
+    ("`[[guest.node]]`", NodeUse),
+    ("`[[guest.disk]]`", DiskUse),
     ("`[[kernel]]`", KernelUse),
     ("`backing` of a policy", BackingUse),
 )
@@ -77,12 +82,13 @@ _TABLES: tuple[tuple[str, type[msgspec.Struct]], ...] = (
 
 def studies_reference() -> str:
     """The reference as Markdown: every key of a study file, and the workloads, policies and metrics it can name."""
-    lines = [_INTRODUCTION, *_keys(), *_workloads(), *_policies(), *_common()]
+    lines = [_INTRODUCTION, *keys_reference(_TABLES), *_workloads(), *_policies(), *_common()]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _keys() -> Iterator[str]:
-    for title, struct in _TABLES:
+def keys_reference(tables: Iterable[tuple[str, type[msgspec.Struct]]]) -> Iterator[str]:
+    """Lines of Markdown: under each title every key of its table."""
+    for title, struct in tables:
         yield f"## {title}\n"
         yield f"{_summary(struct)}\n"
         yield from _table(
@@ -137,7 +143,7 @@ def _default(note: Key, field: msgspec.structs.FieldInfo) -> str:
         return "required"
     if note.kind.nested is not None:
         return "see below"
-    return "none" if field.default in (None, (), msgspec.NODEFAULT) else f"`{_literal(field.default)}`"
+    return "none" if field.default in (None, (), {}, msgspec.NODEFAULT) else f"`{_literal(field.default)}`"
 
 
 def _literal(value: ParameterValue | object) -> str:

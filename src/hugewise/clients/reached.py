@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,7 +26,6 @@ __all__ = ["ClientsHost"]
 _POSTGRESQL = "/usr/lib/postgresql"  # Debian's, where its clients are by version
 _IPERF3 = "iperf3"
 _VERSIONS = {"go-tpc": ("version",)}  # of all others: --version
-_MOST_PROBE = 256 << 20
 _PAUSE_S = 1.0  # before it is tried to be reached once more
 _KINDS = ("file", "link")
 
@@ -52,7 +50,7 @@ class ClientsHost:
         self._client = network.resolved(self.host.address)
         self._address = network.address_towards(self._client)
         program = Path(probe.find())
-        self._digest = hashlib.sha256(reading.content(program, _MOST_PROBE)).hexdigest()
+        self._digest = reading.sha256(program)
         connection = self._reach()
         agent = connection.agent
         with heard(agent.name, "what it has"):

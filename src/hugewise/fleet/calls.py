@@ -21,9 +21,9 @@ class Calls(Generic[_Key, _Found]):
         self._came: queue.SimpleQueue[tuple[_Key, _Found | BaseException]] = queue.SimpleQueue()
 
     @property
-    def full(self) -> bool:
-        """Whether one more must wait."""
-        return self.under_way >= self.most
+    def free(self) -> int:
+        """How many more may be under way."""
+        return self.most - self.under_way
 
     def start(self, key: _Key, function: Callable[[], _Found]) -> None:
         """Have it called."""
@@ -57,7 +57,7 @@ def at_once(
     left = list(keys)[::-1]
     wanted = len(left)
     while len(found) < wanted:
-        while left and not calls.full:
+        while left and calls.free:
             key = left.pop()
             calls.start(key, lambda key=key: function(key))  # type: ignore[misc]
         if (one := calls.came(1.0)) is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -21,17 +21,20 @@ from hugewise.errors import StudyError, UserError
 from hugewise.files import storing, write_whole
 from hugewise.fleet import gathering, inventory, strata
 from hugewise.fleet.coordinator import Coordinator, rules_of
+from hugewise.fleet.decision import FleetRules
 from hugewise.fleet.engine import Engine
 from hugewise.fleet.engines import engine_of
+from hugewise.fleet.entries import HostEntry
 from hugewise.fleet.folder import RESUME, FleetFolder
 from hugewise.fleet.gathering import GatheredHost, HostProblem
 from hugewise.fleet.installation import installed
-from hugewise.fleet.inventory import HostEntry, Inventory
+from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.orders import FleetQuestion
 from hugewise.fleet.planning import needed
 from hugewise.fleet.question import asked
 from hugewise.fleet.records import FleetOpened, Stood
 from hugewise.fleet.state import FleetState
+from hugewise.fleet.summarising import Summarising
 from hugewise.quantity import format_duration
 from hugewise.study import shipped
 from hugewise.study.study import Study
@@ -94,8 +97,10 @@ def begin(
     connect: Connect = engine_of,
     dry_run: bool = False,
     begun: Callable[[Path], None] = lambda _: None,
+    remarks: Callable[[Sequence[GatheredHost]], Iterable[str]] = lambda _: (),
 ) -> tuple[FleetFolder | None, FleetState | None]:
-    """Begin a fleet and conduct it; nothing of it where `dry_run`. `begun` is told its folder as soon as it is one.
+    """Begin a fleet and conduct it; nothing of it where `dry_run`. `begun` is told its folder as soon as it is one;
+    `remarks` of the hosts are said before that.
 
     Raises UserError before anything has begun where a host cannot take part; HugewiseError.
     """
@@ -105,8 +110,8 @@ def begin(
         gathering.must_fit(told, len(hosts.host))
         there = [each for each in found.values() if isinstance(each, GatheredHost)]
         stood = gathering.placed(there, hosts.fleet.hosts_per_stratum, time.time(), secrets.token_hex(8))
-        for line in planned(there, stood, wanted.study, hosts):
-            say(line)
+        for line in (*planned(there, stood, wanted.study, hosts), *remarks(there)):
+            say(printable(line))
         if dry_run:
             return None, None
         folder.make(study_toml=wanted.question.text, hosts_toml=hosts_toml)
@@ -115,7 +120,7 @@ def begin(
             _write_down(folder, wanted, hosts, there, stood)
             say(f"fleet {folder.fleet} in {folder.path}")
             begun(folder.path)
-            return folder, Coordinator(folder, engine, hosts, rules_of(hosts), say).conduct()
+            return folder, _conducted(folder, engine, hosts, rules_of(hosts), say)
 
 
 def _write_down(
@@ -148,7 +153,7 @@ def go_on(
     begun: Callable[[Path], None] = lambda _: None,
 ) -> FleetState:
     """Take up the fleet in the folder `path`; `ending`: end what runs, bring it, and begin nothing. `hosts`: its
-    inventory anew, with the same names. Raises HugewiseError.
+    inventory anew, with the same names; others in it have no part. Raises HugewiseError.
     """
     folder = FleetFolder(path)
     with closing(folder):
@@ -163,17 +168,25 @@ def go_on(
                 hint="resume it with that one: its hosts have it as well",
             )
         kept = inventory.load(hosts or path / "hosts.toml")
-        if {host.name for host in kept.host} != set(state.opened.hosts):
+        if absent := [name for name in state.opened.hosts if name not in {host.name for host in kept.host}]:
             raise UserError(
-                f"{kept.file} has other hosts than {path}", hint="give each host the name that it had when it was begun"
+                f"{kept.file} has no host {absent[0]}, which {path} was begun with",
+                hint="give each host the name that it had when it was begun",
             )
+        kept = msgspec.structs.replace(kept, host=tuple(one for one in kept.host if one.name in state.opened.hosts))
         if hosts is not None:
             with storing(str(path / "hosts.toml"), RESUME):
                 write_whole(path / "hosts.toml", reading.content(hosts))
         if state.stood is None:
             raise UserError(f"{path}: the fleet was broken off before any host was told", hint="hugewise fleet run")
         with connect(kept, state.opened.fleet, say) as engine:
-            return Coordinator(folder, engine, kept, rules_of(kept, ending=ending), say).conduct()
+            return _conducted(folder, engine, kept, rules_of(kept, ending=ending), say)
+
+
+def _conducted(folder: FleetFolder, engine: Engine, hosts: Inventory, rules: FleetRules, say: Say) -> FleetState:
+    """By a coordinator, with what the report needs of each run made meanwhile."""
+    with Summarising(folder.path, say) as summarising:
+        return Coordinator(folder, engine, hosts, rules, say, shipped=summarising.add).conduct()
 
 
 def planned(there: Sequence[GatheredHost], stood: Stood, study: Study, hosts: Inventory) -> Iterator[str]:

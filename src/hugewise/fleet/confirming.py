@@ -1,28 +1,29 @@
-"""One more host: a short run of the fleet's arms there, and what it makes of the fleet's verdicts.
+"""More hosts: a short run of the fleet's arms there, and what it makes of the fleet's verdicts.
 
-The run is an ordinary one, of the same study with the arms that have a verdict, conducted as a fleet of one host: so it
-is placed, watched, shipped and kept as any other, and its verdicts are exact by themselves.
+The run is an ordinary one, of the same study with the arms that have a verdict, conducted as a fleet of those hosts: so
+it is placed, watched, shipped, resumed and kept as any other, and its verdicts are exact by themselves.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from hugewise.analysis.host_summary import HostComparison, HostSummary, summarised
-from hugewise.errors import HugewiseError, UserError
+from hugewise.errors import UserError
 from hugewise.fleet import conduct
-from hugewise.fleet.engines import engine_of
 from hugewise.fleet.folder import FleetFolder
+from hugewise.fleet.gathering import GatheredHost
 from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.orders import FleetQuestion
 from hugewise.fleet.pooled import pooled
 from hugewise.fleet.question import asked
 from hugewise.fleet.state import FleetState
-from hugewise.fleet.strata import Stratum, stratum
+from hugewise.fleet.strata import Stratum, differences, stratum
 from hugewise.fleet.summaries import summary
 from hugewise.model.fleet import PooledEffect, TransferredVerdict
 from hugewise.model.results import Verdict
@@ -30,8 +31,11 @@ from hugewise.stats import confirming, pooling
 from hugewise.stats.confirming import Own, Prior
 from hugewise.stats.heterogeneity import TypicalEffect
 from hugewise.stats.pairs import ratio_of
+from hugewise.store.folder import RunFolder
+from hugewise.study.keys import near
+from hugewise.study.workload import SMALL
 
-__all__ = ["Known", "confirmed", "known_of", "measured_on", "transferred"]
+__all__ = ["HostJudged", "Known", "asked_of", "chosen", "judged", "known_of", "remarks", "transferred"]
 
 _Z = 1.959964
 _DECIDED = ("better", "worse", "equivalent")
@@ -42,13 +46,28 @@ _Priors = dict[_Key, tuple[Prior, tuple[float, float] | None]]
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What is known before: the question that was asked, and by class and comparison what its hosts have shown.
 
-    of_host    the interval at 95% of the next host's effect (log-ratios), where there is one
+    by_class   by the key of a class; with each prior the interval at 95% of the next host's effect (log-ratios), where
+               there is one
+    names      of classes, by their keys
+    measured   the hosts that have a part in it, by name and by machine
+    runs       their runs
+    strata     the classes of a fleet
     """
 
     question: FleetQuestion
     by_class: dict[str, _Priors]
     names: dict[str, str]
-    """Of classes, by their keys."""
+    measured: frozenset[str] = frozenset()
+    runs: frozenset[str] = frozenset()
+    strata: tuple[Stratum, ...] = ()
+
+
+class HostJudged(NamedTuple):
+    """What the run of a host makes of each verdict; `lost`: why there is none."""
+
+    host: str
+    verdicts: tuple[TransferredVerdict, ...]
+    lost: str = ""
 
 
 def known_of(path: Path) -> Known:
@@ -56,7 +75,7 @@ def known_of(path: Path) -> Known:
     if (path / "run.jsonl").exists() and not (path / "log.jsonl").exists():
         return _of_run(path)
     found = pooled(path)
-    opened = FleetState.of(FleetFolder(path).records()).opened
+    state = FleetState.of(FleetFolder(path).records())
     by_class: dict[str, _Priors] = {}
     keys = {one.name: one.key for one in found.strata}
     for one in found.comparisons:
@@ -64,7 +83,15 @@ def known_of(path: Path) -> Known:
         for each in one.strata:
             if (prior := _prior(each)) is not None:
                 by_class.setdefault(keys[each.stratum], {})[key] = prior
-    return Known(question=opened.question, by_class=by_class, names={key: name for name, key in keys.items()})
+    greeted = [host.greeted.stratum for host in state.hosts.values() if host.greeted is not None]
+    return Known(
+        question=state.opened.question,
+        by_class=by_class,
+        names={key: name for name, key in keys.items()},
+        measured=_machines(state, {one.host for one in found.hosts}),
+        runs=frozenset(one.run for one in found.hosts),
+        strata=tuple(sorted({each for each in greeted if each.key in by_class})),
+    )
 
 
 def _prior(each: PooledEffect) -> tuple[Prior, tuple[float, float] | None] | None:
@@ -93,9 +120,21 @@ def _of_run(path: Path) -> Known:
             f"{path}: its study.toml cannot be read: {error}", hint="name a run that was made of a study file"
         ) from None
     name = found.host.get("name")
+    folder = RunFolder(path)
+    scale = folder.study(folder.opened()).scale
     return Known(
-        question=FleetQuestion(text=text), by_class={key: priors}, names={key: name if isinstance(name, str) else key}
+        question=FleetQuestion(text=text, scale=None if scale == SMALL else scale),
+        by_class={key: priors},
+        names={key: name if isinstance(name, str) else key},
+        measured=frozenset(machine for machine in [found.host.get("machine")] if isinstance(machine, str)),
+        runs=frozenset({found.run}),
     )
+
+
+def _machines(state: FleetState, hosts: Collection[str]) -> frozenset[str]:
+    """Those hosts by name, and by machine."""
+    greeted = (state.hosts[name].greeted for name in hosts)
+    return frozenset(hosts) | {each.machine for each in greeted if each is not None and each.machine is not None}
 
 
 def _alone(one: HostComparison) -> Prior:
@@ -105,47 +144,77 @@ def _alone(one: HostComparison) -> Prior:
     return Prior(one.found.verdict, typical, None, 1)
 
 
-def confirmed(  # noqa: PLR0917
-    known: Known,
-    host: str,
-    hosts: Inventory,
-    hosts_toml: str,
-    results: Path,
-    say: Callable[[str], None],
-    *,
-    time_: str | None = None,
-    connect: conduct.Connect = engine_of,
-) -> tuple[Path, tuple[TransferredVerdict, ...]]:
-    """Run the arms with a verdict on `host` of the inventory, and say what it makes of them; the new folder first.
-
-    Raises UserError where nothing was decided, HugewiseError where the run does not come back.
+def asked_of(known: Known, time_: str | None = None) -> conduct.Asked:
+    """The question of a confirmation: the arms that have a verdict, on the workloads on which they have one; `time_` in
+    place of the study's time budget. Raises UserError where nothing was decided.
     """
-    arms = sorted(
-        {key[1] for each in known.by_class.values() for key, one in each.items() if one[0].verdict in _DECIDED}
-    )
-    if not arms:
+    decided = [key for each in known.by_class.values() for key, (prior, _) in each.items() if prior.verdict in _DECIDED]
+    if not decided:
         raise UserError(
             "nothing was decided before, so that nothing can be confirmed", hint="run the study on more hosts first"
         )
-    entry = hosts.entry(host)
-    question = msgspec.structs.replace(known.question, arms=",".join(arms), time=time_ or known.question.time)
-    wanted = conduct.Asked(question, asked(question, "study.toml"))
-    one = msgspec.structs.replace(hosts, host=(entry,))
-    folder, state = conduct.begin(wanted, one, hosts_toml, results, say, connect=connect)
-    if folder is None or state is None or not (path := measured_on(folder.path, state)):
-        raise HugewiseError(f"{host}: its run did not come back", hint="look at it: hugewise fleet status FLEET")
-    own = summary(folder.path, path)
-    greeted = state.hosts[host].greeted
-    assert greeted is not None  # it was begun there
-    return folder.path, tuple(transferred(known, host, greeted.stratum, own))
+    question = known.question
+    labels = [use.called for use in asked(question, "study.toml").workload]
+    only = [label for label in labels if any(f"{cell}-".startswith(f"{label}-") for cell, *_ in decided)]
+    question = msgspec.structs.replace(
+        question,
+        arms=",".join(sorted({arm for _, arm, *_ in decided})),
+        only=",".join(only) if only and len(only) < len(labels) else question.only,
+        time=time_ or question.time,
+    )
+    return conduct.Asked(question, asked(question, "study.toml"))
 
 
-def measured_on(folder: Path, state: FleetState) -> Path | None:
-    """The folder of the run of a fleet of one host, once it is there."""
-    for work in state.counted():
-        if work.shipped is not None:
-            return folder / work.shipped.folder
-    return None
+def chosen(known: Known, hosts: Inventory, names: Sequence[str]) -> Inventory:
+    """The inventory with the hosts of these names; without any, those that have not measured. Raises UserError."""
+    there = [host.name for host in hosts.host]
+    for name in names:
+        if name not in there:
+            raise UserError(f"{hosts.file} has no host {name!r}", hint=near(name, there, what="hosts"))
+    wanted = names or [name for name in there if name not in known.measured]
+    if not wanted:
+        raise UserError(f"all hosts of {hosts.file} have measured already", hint="name one of them: --host NAME")
+    return msgspec.structs.replace(hosts, host=tuple(host for host in hosts.host if host.name in wanted))
+
+
+def remarks(known: Known, there: Sequence[GatheredHost]) -> Iterator[str]:
+    """Before hours are spent: hosts of a class that none was measured of, and in what it differs from the nearest."""
+    for each in there:
+        if each.greeting.fingerprint.get("machine") in known.measured:
+            yield f"{each.host} has a part in what is known: its run is no other host's, and repeats it at best"
+        if _class(known, each.stratum)[1]:
+            continue
+        nearest = min((differences(one, each.stratum) for one in known.strata), key=len, default=[])
+        told = f" ({'; '.join(nearest)})" if nearest else ""
+        yield f"{each.host} is of a class that was never measured{told}: only what its own run shows will be said"
+
+
+def judged(known: Known, path: Path) -> Iterator[HostJudged]:
+    """Of each host of the fleet in the folder `path` what its run makes of the verdicts before. Raises RunError, and
+    UserError where that fleet was asked something else.
+    """
+    state = FleetState.of(FleetFolder(path).records())
+    if _bare_question(state.opened.question) != _bare_question(known.question):
+        raise UserError(
+            f"{path} was asked another study, or another scale of it, than what is to be confirmed",
+            hint="name the fleet that fleet confirm made",
+        )
+    works = {work.assigned.host: work for work in state.counted()}
+    for name, host in state.hosts.items():
+        work = works.get(name)
+        if work is None or work.shipped is None or host.greeted is None:
+            why = host.quarantined or (host.out.reason if host.out is not None else "its run has not come back")
+            yield HostJudged(name, (), why)
+            continue
+        own = summary(path, path / work.shipped.folder)
+        if own.run in known.runs:
+            yield HostJudged(name, (), "its run is one of those that are to be confirmed: it cannot confirm itself")
+            continue
+        yield HostJudged(name, tuple(transferred(known, name, host.greeted.stratum, own)))
+
+
+def _bare_question(question: FleetQuestion) -> tuple[str, str]:
+    return question.text, question.scale or SMALL
 
 
 def transferred(known: Known, host: str, of: Stratum, own: HostSummary) -> Iterator[TransferredVerdict]:

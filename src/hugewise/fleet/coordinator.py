@@ -15,12 +15,11 @@ from pathlib import Path
 import msgspec
 
 from hugewise.errors import FencedError, HostLostError, HugewiseError, StorageError
-from hugewise.files import storing, write_whole
-from hugewise.fleet import decision
+from hugewise.fleet.agenda import Agenda
 from hugewise.fleet.calls import Calls
 from hugewise.fleet.decision import Act, Assign, Close, Decision, FleetRules, GiveUp, Quarantine, View
 from hugewise.fleet.engine import Engine, asked
-from hugewise.fleet.folder import RESUME, FleetFolder
+from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.judging import foreign, judged, must_be, seed_hash
 from hugewise.fleet.kept import FINAL
@@ -49,17 +48,17 @@ from hugewise.fleet.records import (
     RunShipped,
 )
 from hugewise.fleet.shipping import Brought, Room, RunSource, bring
+from hugewise.fleet.snapshot import FleetSnapshot, Snapshots
 from hugewise.fleet.state import FleetState, FleetWork
 from hugewise.model.clock import CLOCK, Clock
 from hugewise.visible import printable
 
-__all__ = ["Coordinator", "FleetSnapshot", "rules_of"]
+__all__ = ["Coordinator", "rules_of"]
 
 _TRIES = 3  # of a step that a host refuses, before it is given up
 _AGAIN_S = 10.0
 _SOON_S = 1.0
 _MOST_AT_ONCE = 32
-_SNAPSHOT_S = 2.0
 _READ_S = 120.0
 _SSH_S = 60.0
 _MOST_PASSED_S = 45.0  # that one failed call tells of
@@ -82,17 +81,11 @@ def rules_of(inventory: Inventory, *, ending: bool = False) -> FleetRules:
     )
 
 
-class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a coordinator sees now, for whoever asks meanwhile (`now.json`); nothing goes on from it."""
-
-    t: float
-    seen: dict[str, AssignmentSeen]
-    out: dict[str, str]
-
-
 @dataclass
 class Coordinator:
-    """Of the fleet in `folder`, which it holds. `on_step` is told of each record and each order before it is made."""
+    """Of the fleet in `folder`, which it holds. `on_step` is told of each record and each order before it is made,
+    `shipped` of each run that is here and will be judged.
+    """
 
     folder: FleetFolder
     engine: Engine
@@ -100,43 +93,46 @@ class Coordinator:
     rules: FleetRules
     say: Callable[[str], None] = lambda _: None
     on_step: Callable[[str], None] = lambda _: None
+    shipped: Callable[[Path], None] = lambda _: None
     clock: Clock = CLOCK
     state: FleetState = field(init=False)
+    agenda: Agenda = field(init=False)
     view: View = field(default_factory=View)
     _calls: Calls[Act, Came] = field(default_factory=lambda: Calls(_MOST_AT_ONCE))
     _failures: Counter[tuple[str, int]] = field(default_factory=Counter)
     _reasons: dict[str, str] = field(default_factory=dict)
     _failed: dict[str, float] = field(default_factory=dict)
     _present: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
-    _shown: float = float("-inf")
 
     def __post_init__(self) -> None:
         self.state = FleetState.of(self.folder.records())
+        self.agenda = Agenda(self.state, self.view, self.rules)
+        self._snapshots = Snapshots(self.folder.path / "now.json", self.clock)
+        self._entries = {host.name: host for host in self.inventory.host}
         self._room = Room(self.inventory.fleet.largest_run)
 
     def conduct(self) -> FleetState:
         """Until nothing is left to do, or nothing that can be done now. Raises HugewiseError, StorageError."""
+        for work in self.state.works.values():
+            self._tell_shipped(work)
         while True:
             now = self.clock.up()
-            decided = decision.decide(self.state, self.view, self.rules, now)
-            for one in decided:
-                self._do(one)
-            if decided and not self.view.busy:
+            if decided := self.agenda.decide(now, self._calls.free):
+                for one in decided:
+                    self._do(one)
                 continue
-            if self.state.closed is not None and not self.view.busy and not self._waits(now):
-                self._show(self.clock.up() + _SNAPSHOT_S)
+            if self.state.closed is not None and not self.view.busy and not self.agenda.waits():
+                self._show(float("inf"))
                 return self.state
             self._show(now)
             if (came := self._calls.came(self._pause(now))) is not None:
                 self.view.busy.discard(came[0].host)
                 self._done(*came)
 
-    def _waits(self, now: float) -> bool:
-        return decision.waits(self.state, self.view, self.rules, now)
-
     def _pause(self, now: float) -> float:
-        """Until a host is to be asked again, and never long: what a place waits for has no time of its own."""
-        return min(max(min(self.view.due.values(), default=now + _SOON_S) - now, 0.005), _SOON_S)
+        """Until a host is to be asked again, and never long. Where no more can be asked at once, one will answer."""
+        due = self.agenda.next_due()
+        return _SOON_S if due is None or not self._calls.free else min(max(due - now, 0.005), _SOON_S)
 
     # -- doing
 
@@ -180,10 +176,9 @@ class Coordinator:
         self.on_step(type(record).__name__)
         self.folder.append(record)
         self.state.add(record)
+        self.agenda.wrote(record)
 
     def _start(self, act: Act) -> None:
-        if self._calls.full:
-            return
         self.view.busy.add(act.host)
         self.on_step(f"call {act.step}")
         work = self.state.works[act.number]
@@ -214,7 +209,7 @@ class Coordinator:
                     stop=self.inventory.fleet.stop_worker,
                     restarts=self.inventory.fleet.restarts,
                     package=self.state.opened.installed.package,
-                    client=self.inventory.client_of(self.inventory.entry(act.host))
+                    client=self.inventory.client_of(self._entries[act.host])
                     if work.assigned.purpose == "study"
                     else None,
                 )
@@ -240,7 +235,7 @@ class Coordinator:
                 return judged(self.folder.path / work.shipped.folder)
 
     def _question(self, work: FleetWork) -> FleetQuestion:
-        entry = self.inventory.entry(work.assigned.host)
+        entry = self._entries[work.assigned.host]
         if work.assigned.purpose == "check":
             return FleetQuestion(text=CHECK.format(blocks=self.inventory.fleet.check))
         return msgspec.structs.replace(self.state.opened.question, directory=entry.directory)
@@ -253,6 +248,7 @@ class Coordinator:
 
     def _done(self, act: Act, came: Came | BaseException) -> None:
         now = self.clock.up()
+        self.agenda.look_at(act.host)
         if isinstance(came, HostLostError):
             self.view.due.pop(act.host, None)
             self._lost(act.host, came, now)
@@ -279,7 +275,7 @@ class Coordinator:
         self.view.out[host] = self.view.out.get(host, 0.0) + passed
         self.view.alone[host] = self.view.alone.get(host, 0.0) + passed
         if len(self.state.hosts) >= _SEVERAL and 2 * len(self.view.out) > len(self.state.hosts):
-            self.view.alone = dict.fromkeys(self.view.alone, 0.0)  # it is the link of this machine: none is alone
+            self.view.alone.clear()  # it is the link of this machine: none is alone
         if new:
             self._reasons[host] = error.message
             if self.state.hosts[host].out is None:
@@ -360,12 +356,7 @@ class Coordinator:
             self.view.due[act.host] = now + self.rules.look
 
     def _shipped(self, act: Act, work: FleetWork, came: Brought) -> None:
-        others = {
-            each.shipped.seed_hash: each.assigned.host
-            for each in self.state.works.values()
-            if each.shipped is not None and each.shipped.seed_hash
-        }
-        why = foreign(came.path, self.state.hosts[act.host].greeted, others)
+        why = foreign(came.path, self.state.hosts[act.host].greeted, self.state.seeds)
         folder = came.path.relative_to(self.folder.path)
         late = folder.parts[0] == "late"
         self._append(
@@ -381,17 +372,17 @@ class Coordinator:
                 seed_hash=seed_hash(came.path),
             )
         )
+        self._tell_shipped(work)
         late_words = ", which is late: another host took its place" if late or work.replaced is not None else ""
         if why is not None:
             self._say(f"{act.host}: its run is kept and does not count: {why}")
         self._say(f"{act.host}: its run is at {folder} ({came.files} files, {came.size >> 10:,} KiB){late_words}")
 
+    def _tell_shipped(self, work: FleetWork) -> None:
+        if work.shipped is not None and work.assigned.purpose == "study":
+            self.shipped(self.folder.path / work.shipped.folder)
+
     def _show(self, now: float) -> None:
-        if now - self._shown < _SNAPSHOT_S:
-            return
-        self._shown = now
-        seen = {self.state.works[number].assigned.host: one for number, one in self.view.seen.items()}
-        snapshot = FleetSnapshot(t=time.time(), seen=seen, out=dict(self._reasons))
-        path = self.folder.path / "now.json"
-        with storing(str(path), RESUME):
-            write_whole(path, msgspec.json.encode(snapshot))
+        if self._snapshots.due(now):
+            seen = {self.state.works[number].assigned.host: one for number, one in self.view.seen.items()}
+            self._snapshots.write(FleetSnapshot(t=time.time(), seen=seen, out=dict(self._reasons)))

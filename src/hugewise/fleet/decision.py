@@ -5,15 +5,16 @@ Time is seconds of a clock that nobody sets. Nothing is decided by a wall's cloc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from hugewise.fleet.orders import ENDED, AssignmentSeen
 from hugewise.fleet.records import Purpose
 from hugewise.fleet.state import FleetState, FleetWork, HostStanding
+from hugewise.fleet.strata import Stratum
 
-__all__ = ["Act", "Assign", "Close", "Decision", "FleetRules", "GiveUp", "Quarantine", "View", "decide", "waits"]
+__all__ = ["Act", "Assign", "Close", "Decision", "FleetRules", "GiveUp", "Moment", "Quarantine", "View"]
 
 _MOST_NAMED = 10
 
@@ -99,55 +100,26 @@ class Close:
 Decision = Act | Assign | Quarantine | GiveUp | Close
 
 
-def decide(state: FleetState, view: View, rules: FleetRules, now: float) -> list[Decision]:
-    """All that is to be done now. What is to be written down comes alone: with it the next look at the state differs.
-
-    Orders: one for each host that is not being asked already. An empty list: wait, until something is answered or due.
-    """
-    here = _Moment(state, view, rules, now)
-    if written := [*here.written()]:
-        return written
-    asked: list[Decision] = [act for host in state.hosts.values() if (act := here.order(host)) is not None]
-    if asked or view.busy or state.closed is not None or here.waits():
-        return asked
-    return [Close(here.told())]
-
-
-def waits(state: FleetState, view: View, rules: FleetRules, now: float) -> bool:
-    """Whether something is still to come, though nothing is to be done now."""
-    return _Moment(state, view, rules, now).waits()
-
-
 @dataclass(frozen=True)
-class _Moment:
+class Moment:
+    """What holds of one host or one place, by itself: which of them has to be looked at is what `agenda` knows."""
+
     state: FleetState
     view: View
     rules: FleetRules
-    now: float
 
     # -- what is written down
 
-    def written(self) -> Iterator[Decision]:
-        """One at most of each host and place, so that none rests on what another one changes."""
-        state = self.state
-        for host in state.hosts.values():
-            if host.quarantined is None and (reason := self._unfit(host)) is not None:
-                yield Quarantine(host.name, reason)
-        if self.rules.ending or state.stood is None:
-            return
-        taken: set[str] = set()
-        for name in (*state.stood.measuring, *state.stood.spare):
-            host = state.hosts[name]
-            unchecked = self.rules.check and host.check == "not yet" and host.quarantined is None
-            if unchecked and self._idle(name) and name not in self.view.out:
-                taken.add(name)
-                yield Assign(name, "check")
-        for place in state.stood.measuring:
-            if (found := self._in_place(place, taken)) is not None:
-                taken.update([found.host] if isinstance(found, Assign) else [])
-                yield found
+    def of_host(self, name: str) -> Quarantine | Assign | None:
+        """What is to be written down of a host itself: that nothing more is begun there, or its check."""
+        host = self.state.hosts[name]
+        if host.quarantined is None and (reason := self.unfit(host)) is not None:
+            return Quarantine(name, reason)
+        if self.rules.ending or not self.rules.check or host.check != "not yet" or host.quarantined is not None:
+            return None
+        return Assign(name, "check") if self._idle(name) and name not in self.view.out else None
 
-    def _unfit(self, host: HostStanding) -> str | None:
+    def unfit(self, host: HostStanding) -> str | None:
         """Why nothing more is to be begun on it: what ran there last did not come to its end as a run does."""
         for work in self.state.of_host(host.name):
             what = "the check before the study" if work.assigned.purpose == "check" else "the study"
@@ -172,10 +144,14 @@ class _Moment:
         checked = host.check == "passed" or not self.rules.check
         return host.quarantined is None and checked and host.name not in self.view.out and self._idle(host.name)
 
-    def _in_place(self, place: str, taken: set[str]) -> Assign | GiveUp | Quarantine | None:
-        """What the place of a host needs: its first assignment, another one, or nothing."""
-        work, host = self._now_in(place)
-        if work is None and host.name not in taken and self._ready(host):
+    def in_place(self, place: str, free: Callable[[Stratum], str | None]) -> Assign | GiveUp | Quarantine | None:
+        """What the place of a host needs: its first assignment, another one, or nothing. `free` names a host of a
+        stratum that stands by and could measure at once, where there is one.
+        """
+        if self.rules.ending:
+            return None
+        work, host = self.now_in(place)
+        if work is None and self._ready(host):
             return Assign(host.name, "study", place=place)
         if work is not None and work.settled is not None and work.settled.state == "ended" and work.shipped is not None:
             return None
@@ -187,7 +163,8 @@ class _Moment:
         if not failed and max(alone, gone if gone >= self.rules.wait else 0.0) < self.rules.patience:
             return None
         replace = self.rules.replace and (failed or alone >= self.rules.patience)
-        if replace and (spare := self._spare(host, taken)) is not None:
+        spare = free(host.greeted.stratum) if replace and host.greeted is not None else None
+        if spare is not None:
             return Assign(spare, "study", place=place, replaces=None if work is None else work.number)
         if gone < self.rules.wait:
             return None
@@ -196,31 +173,25 @@ class _Moment:
             return Quarantine(host.name, why) if host.quarantined is None else None
         return GiveUp(work.number, why) if work.given_up is None and work.settled is None else None
 
-    def _now_in(self, place: str) -> tuple[FleetWork | None, HostStanding]:
+    def now_in(self, place: str) -> tuple[FleetWork | None, HostStanding]:
         """What measures in a place by now, and the host that does, or is to."""
         work = self.state.places.get(place)
         return work, self.state.hosts[place if work is None else work.assigned.host]
 
-    def _spare(self, host: HostStanding, taken: set[str]) -> str | None:
-        """A free host of the stratum of `host`: one that stands by."""
-        if self.state.stood is None or host.greeted is None:
-            return None
-        for name in self.state.stood.spare:
-            other = self.state.hosts[name]
-            alike = other.greeted is not None and other.greeted.stratum == host.greeted.stratum
-            unused = all(work.assigned.purpose == "check" for work in self.state.of_host(name))
-            if alike and unused and name not in taken and self._ready(other):
-                return name
-        return None
+    def free(self, name: str) -> bool:
+        """Whether a host that stands by could measure at once."""
+        unused = all(work.assigned.purpose == "check" for work in self.state.of_host(name))
+        host = self.state.hosts[name]
+        return unused and self._ready(host) and self.unfit(host) is None
 
     # -- what is ordered
 
-    def order(self, host: HostStanding) -> Act | None:
-        """The next one to a host: of what it may still have, the first."""
-        if host.name in self.view.busy or self.now < self.view.due.get(host.name, 0.0):
+    def order(self, name: str, now: float) -> Act | None:
+        """The next one to a host: of what it may still have, the first. None while it is being asked, or not due."""
+        if name in self.view.busy or now < self.view.due.get(name, 0.0):
             return None
-        work = next((work for work in self.state.of_host(host.name) if work.open), None)
-        return None if work is None else Act(self._step(work), work.number, host.name)
+        work = next((work for work in self.state.of_host(name) if work.open), None)
+        return None if work is None else Act(self._step(work), work.number, name)
 
     def _step(self, work: FleetWork) -> Step:
         settled = work.settled
@@ -237,21 +208,21 @@ class _Moment:
             return "judge"
         return "forget"
 
-    def waits(self) -> bool:
-        """Whether something is still to come: of a host that can be asked, or whose return a place waits for."""
-        state, out = self.state, self.view.out
-        if any(work.open for host in state.hosts if host not in out for work in state.of_host(host)):
-            return True
-        if self.rules.ending or state.stood is None:
+    # -- what is waited for
+
+    def to_ask(self, name: str) -> bool:
+        """Whether something is still to come of a host that can be asked."""
+        return name not in self.view.out and not self._idle(name)
+
+    def awaited(self, place: str) -> bool:
+        """Whether the return of a host is waited for, which has a place."""
+        if self.rules.ending:
             return False
-        for place in state.stood.measuring:
-            work, host = self._now_in(place)
-            over = work is not None and (work.settled is not None or work.given_up is not None)
-            if host.name in out and host.quarantined is None and not over:
-                return True
-            if work is not None and self._to_come(work):
-                return True
-        return False
+        work, host = self.now_in(place)
+        over = work is not None and (work.settled is not None or work.given_up is not None)
+        if host.name in self.view.out and host.quarantined is None and not over:
+            return True
+        return work is not None and self._to_come(work)
 
     def _to_come(self, work: FleetWork) -> bool:
         """Whether its run has ended on a host that is out of reach, and may still be brought."""

@@ -19,7 +19,6 @@ __all__ = ["THIS", "different", "installed", "package_digest"]
 
 THIS = (sys.executable, "-P", "-c", "from hugewise.cli.main import main; main()")
 """The hugewise that this is, as a command."""
-_MOST = 256 << 20
 
 
 def installed() -> Installed:
@@ -42,13 +41,13 @@ def package_digest(folder: Path) -> str:
     running = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         running.update(f"{path.relative_to(folder)}\0".encode())
-        running.update(hashlib.sha256(reading.content(path, _MOST)).digest())
+        running.update(bytes.fromhex(reading.sha256(path)))
     return running.hexdigest()
 
 
 def _probe_digest() -> str | None:
     try:
-        return hashlib.sha256(reading.content(Path(probe.find()), _MOST)).hexdigest()
+        return reading.sha256(Path(probe.find()))
     except (HugewiseError, reading.UnreadableError):
         return None
 

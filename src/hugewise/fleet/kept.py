@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -54,7 +53,6 @@ FINAL = ("ended", "interrupted", "failed")
 _RESERVE = 64 << 10
 _WORDS, _TAIL = 2000, 8192
 _MOST_STATE = 1 << 20
-_CHUNK = 1 << 20
 _HIDDEN = "."
 
 _Kind = TypeVar("_Kind")
@@ -68,10 +66,14 @@ class Fence(msgspec.Struct, frozen=True):
 
 
 class WorkerAt(msgspec.Struct, frozen=True):
-    """A process: its pid, and its start in clock ticks since boot, so that no other one is taken for it."""
+    """A process, so that no other one is taken for it: its pid, its start in clock ticks since boot, the id of that
+    boot, and the file that it runs, by device and inode (empty where that cannot be seen).
+    """
 
     pid: int
     start: int
+    boot: str = ""
+    exe: str = ""
 
 
 class KeptState(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,12 +256,9 @@ def _entries(folder: Folder, above: str) -> Iterator[FileEntry]:
             with folder.folder(name) as below:
                 yield from _entries(below, f"{relative}/")
         elif stat.S_ISREG(status.st_mode):
-            running, size = hashlib.sha256(), 0
             with folder.file(name) as file:
-                while chunk := file.read(_CHUNK):
-                    running.update(chunk)
-                    size += len(chunk)
-            yield FileEntry(relative, size, running.hexdigest())
+                digest = reading.digest(file)
+                yield FileEntry(relative, os.lseek(file.fileno(), 0, os.SEEK_CUR), digest)
 
 
 def last_words(path: Path) -> str:

@@ -7,7 +7,7 @@ from typing import Self
 
 from hugewise.fleet import spool
 from hugewise.fleet.orders import HostAnswer, HostOrder, decode_answer, encode
-from hugewise.fleet.place import HostPlace, usual_spool
+from hugewise.fleet.place import HostPlace
 
 __all__ = ["LocalEngine"]
 
@@ -15,9 +15,8 @@ __all__ = ["LocalEngine"]
 class LocalEngine:
     """Answers for the host that is called `name` in the inventory."""
 
-    def __init__(self, name: str, place: HostPlace | None = None) -> None:
-        self._name = name
-        self._place = place or HostPlace(usual_spool())
+    def __init__(self, name: str, place: HostPlace) -> None:
+        self._name, self._place = name, place
 
     def __enter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ import msgspec
 
 from hugewise import reading
 from hugewise.errors import HugewiseError
-from hugewise.fleet.inventory import ClientEntry
+from hugewise.fleet.entries import ClientEntry
 from hugewise.model.check import Check
 from hugewise.reading import UnreadableError
 

@@ -125,7 +125,7 @@ def _brought(state: FleetState) -> list[FleetWork]:
     """
     found: dict[str, FleetWork] = {}
     for work in state.works.values():
-        if work.assigned.purpose == "study" and work.shipped is not None:
+        if work.assigned.purpose == "study" and work.shipped is not None and work.shipped.foreign is None:
             before = found.get(work.assigned.host)
             if before is None or (work.counted and not before.counted):
                 found[work.assigned.host] = work
@@ -247,7 +247,8 @@ def _warnings(
     if late := [work.assigned.host for work in _brought(state) if not work.counted]:
         yield f"another host had taken the place of {', '.join(late)}, and both have part"
     if unfit := sum(host.quarantined is not None for host in state.hosts.values()):
-        yield f"{unfit} hosts were not fit to measure: what is said of the next host speaks of hosts that are"
+        hosts = "1 host was" if unfit == 1 else f"{unfit} hosts were"
+        yield f"{hosts} not fit to measure: what is said of the next host speaks of hosts that are"
     present = {one.stratum for one in measured}
     absent = [name for name in names if weights.get(name) and name not in present]
     whole = sum(weights.values())

@@ -7,7 +7,6 @@ is the folder of the installation.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,8 @@ import msgspec
 from hugewise import reading
 from hugewise.errors import HugewiseError, UserError
 from hugewise.fleet.calls import at_once
-from hugewise.fleet.inventory import HostEntry, Inventory
+from hugewise.fleet.entries import HostEntry
+from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.programs import Talked
 from hugewise.fleet.ssh import over_ssh
 
@@ -82,9 +82,12 @@ def wheels_in(folder: Path) -> list[HostWheel]:
     hint = f"make it: make wheel; pip download --only-binary :all: --dest {folder} dist/hugewise-*.whl"
     try:
         paths = sorted(path for path in folder.iterdir() if path.suffix == ".whl")
-        found = [HostWheel(path, hashlib.sha256(reading.content(path, _MOST)).hexdigest()) for path in paths]
+        found = [HostWheel(path, reading.sha256(path)) for path in paths]
+        large = [each.path.name for each in found if each.path.stat().st_size > _MOST]
     except (OSError, reading.UnreadableError) as error:
         raise UserError(f"the wheels in {folder}: {error}", hint=hint) from None
+    if large:
+        raise UserError(f"{folder / large[0]}: larger than {_MOST >> 20:,} MiB", hint="take it away")
     if odd := [each.path.name for each in found if not _NAME.fullmatch(each.path.name)]:
         raise UserError(f"{folder / odd[0]}: not the name of a wheel", hint="take it away")
     own = [each for each in found if each.path.name.startswith("hugewise-")]

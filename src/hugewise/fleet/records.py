@@ -131,8 +131,8 @@ class Checked(_Record, frozen=True, kw_only=True, tag="checked"):
 class RunShipped(_Record, frozen=True, kw_only=True, tag="run_shipped"):
     """Its folder lies whole in the fleet's folder, at `folder` (relative). `digest`: SHA-256 over its manifest.
 
-    `late`: another host took its place before; kept as evidence, and no part of any estimate. `foreign`: why it is not
-    a run of that host as it was greeted; nor is that. `seed_hash` is that of the run: each run has coins of its own.
+    `late`: another host took its place before; both have part in the report. `foreign`: why it is not a run of that
+    host as it was greeted; that has none. `seed_hash` is that of the run: each run has coins of its own.
     """
 
     number: int

@@ -227,16 +227,13 @@ def whole(path: Path, found: ManifestFound) -> bool:
 
 
 def _same(path: Path, file: FileEntry) -> bool:
-    running = hashlib.sha256()
     try:
         with reading.opened(path) as held:
             if os.fstat(held.fileno()).st_size != file.size:
                 return False
-            while chunk := held.read(1 << 20):
-                running.update(chunk)
+            return reading.digest(held) == file.digest
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, reading.UnreadableError):
         return False
-    return running.hexdigest() == file.digest
 
 
 def digest(found: ManifestFound) -> str:

@@ -24,7 +24,8 @@ from hugewise.beneath import discard
 from hugewise.errors import HostLostError, HugewiseError, UserError
 from hugewise.files import write_whole
 from hugewise.fleet import orders, spool
-from hugewise.fleet.inventory import HostEntry, Inventory
+from hugewise.fleet.entries import HostEntry
+from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.keeper import conclude
 from hugewise.fleet.kept import FINAL, Spooled
 from hugewise.fleet.orders import (

@@ -15,7 +15,8 @@ from hugewise import reading
 from hugewise.errors import HostLostError, HugewiseError
 from hugewise.fleet import orders
 from hugewise.fleet.delivery import command
-from hugewise.fleet.inventory import HostEntry, Inventory
+from hugewise.fleet.entries import HostEntry
+from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.orders import MOST_MESSAGE, HostAnswer, HostOrder
 from hugewise.fleet.programs import Talked, talked
 from hugewise.machine.ssh import ssh_command

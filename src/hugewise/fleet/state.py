@@ -77,7 +77,9 @@ class FleetWork:
 
 @dataclass
 class FleetState:
-    """All of it. `places`: the assignment that measures the study in the place of each host by now."""
+    """All of it. `places`: the assignment that measures the study in the place of each host by now; `seeds`: by the
+    hash of a seed, the host whose run had it first.
+    """
 
     opened: FleetOpened
     hosts: dict[str, HostStanding] = field(default_factory=dict)
@@ -85,6 +87,8 @@ class FleetState:
     places: dict[str, FleetWork] = field(default_factory=dict)
     stood: Stood | None = None
     closed: FleetClosed | None = None
+    seeds: dict[str, str] = field(default_factory=dict)
+    _highest: int = 0
     _by_host: dict[str, list[FleetWork]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
@@ -132,6 +136,7 @@ class FleetState:
     def _assigned(self, record: Assigned) -> None:
         work = self.works[record.number] = FleetWork(record)
         self._by_host[record.host].append(work)
+        self._highest = max(self._highest, record.number)
         if record.place is not None:
             self.places[record.place] = work
         if record.replaces is not None:
@@ -147,6 +152,8 @@ class FleetState:
                 self.hosts[work.assigned.host].check = "passed" if record.reason is None else "failed"
             case RunShipped():
                 work.shipped = record
+                if record.seed_hash:
+                    self.seeds.setdefault(record.seed_hash, work.assigned.host)
             case RunForgotten():
                 work.forgotten = True
             case RunGivenUp():
@@ -155,7 +162,7 @@ class FleetState:
     @property
     def next_number(self) -> int:
         """Larger than every number before."""
-        return max(self.works, default=0) + 1
+        return self._highest + 1
 
     def of_host(self, host: str) -> Sequence[FleetWork]:
         """Its assignments, the first ones first."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hugewise import reading
-from hugewise.fleet.coordinator import FleetSnapshot
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.orders import AssignmentSeen
+from hugewise.fleet.snapshot import FleetSnapshot
 from hugewise.fleet.state import FleetState, HostStanding
 from hugewise.quantity import format_duration
 from hugewise.visible import printable

@@ -1,6 +1,6 @@
 """The summaries of a fleet's runs, kept beside them: made once of each run, and used while its files stay.
 
-    <fleet>/summaries/<digest>.json
+    <fleet>/summaries/<digest>.json    a line with the SHA-256 of the next, and the summary
 
 The digest is over the bytes of all that a summary is made from, and over the source of this hugewise: a run that was
 changed, or another version, has another name there. So a report hashes files and reads small ones; only what is new is
@@ -14,6 +14,7 @@ import functools
 import hashlib
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -27,12 +28,12 @@ from hugewise.analysis.host_summary import FORMAT, HostSummary, summarised
 from hugewise.errors import HugewiseError, RunError, StorageError
 from hugewise.files import made_folder, own, storing, write_whole
 from hugewise.fleet.installation import package_digest
-from hugewise.processes import spawning
+from hugewise.processes import die_with_parent, spawning
 
 __all__ = ["keep", "place_of", "summaries", "summary"]
 
 _FILES = ("run.jsonl", "study.json", "guests.json", "attempts.parquet")
-_STEP = 1 << 20
+_SUMMARY = msgspec.json.Decoder(HostSummary)
 _MANY = 4  # runs from which processes of their own are worth their start
 
 
@@ -84,19 +85,20 @@ def _hashed(path: Path) -> str | None:
     """SHA-256 of a file's bytes; None where there is none. Raises OSError, UnreadableError."""
     try:
         with reading.opened(path) as file:
-            running = hashlib.sha256()
-            while part := file.read(_STEP):
-                running.update(part)
-            return running.hexdigest()
+            return reading.digest(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
 def _kept(place: Path) -> HostSummary | None:
+    """None where there is none, or not what was written: it is made anew."""
     try:
-        return reading.stored(place, HostSummary)
-    except reading.UnreadableError:
-        return None  # it is made anew
+        digest, _, text = reading.kept(place).partition(b"\n")
+        if digest != hashlib.sha256(text).hexdigest().encode():
+            return None
+        return reading.decoded(_SUMMARY, text)
+    except (OSError, reading.UnreadableError):
+        return None
 
 
 def keep(place: Path, summary: HostSummary) -> None:
@@ -104,7 +106,8 @@ def keep(place: Path, summary: HostSummary) -> None:
     with contextlib.suppress(StorageError), storing(str(place)):
         own(place.parent.parent, f"the fleet in {place.parent.parent}")
         made_folder(place.parent)
-        write_whole(place, msgspec.json.encode(summary))
+        text = msgspec.json.encode(summary)
+        write_whole(place, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
 
 
 def _made(
@@ -120,7 +123,12 @@ def _made(
         return found
     try:
         spawn = multiprocessing.get_context("spawn")
-        with spawning(), ProcessPoolExecutor(min(jobs, len(runs)), mp_context=spawn) as pool:
+        with (
+            spawning(),
+            ProcessPoolExecutor(
+                min(jobs, len(runs)), mp_context=spawn, initializer=die_with_parent, initargs=(signal.SIGKILL,)
+            ) as pool,
+        ):
             for made in pool.map(one, runs):
                 found.append(made)
                 tell(len(found), len(runs))

@@ -1,29 +1,52 @@
 """The engine's worker on a host, from its keeper's side: stopped while an attempt is measured, and what it took.
 
 A worker that is stopped stays registered with its scheduler, and obeys nothing until it goes on. So that it does go on
-whatever becomes of the keeper, a process of its own waits for the keeper's end: `Guard`. See signal(7), proc(5).
+whatever becomes of the keeper, a process of its own waits for the keeper's end: `Guard`; and where that is killed too,
+`waking` on the worker's side. See signal(7), proc(5).
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
+import socket
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
+from hugewise import reading
 from hugewise.fleet.kept import WorkerAt
+from hugewise.fleet.waking import held_by
 from hugewise.machine.noise import TICK
 
 __all__ = ["Guard", "WorkerHeld", "ask_to_end", "let_go_on", "process", "spent"]
 
 _START = 19  # of what stands after the name in /proc/PID/stat: field 22
+_WORKER = msgspec.json.Decoder(WorkerAt)
 _TIMES = slice(11, 13)  # utime and stime, of all threads, also of those that have ended
 
 
 def process(pid: int) -> WorkerAt | None:
     """The process of that pid; None where there is none, or only what is left of it."""
     fields = _fields(pid)
-    return None if fields is None else WorkerAt(pid, int(fields[_START]))
+    return None if fields is None else WorkerAt(pid, int(fields[_START]), _boot(), _exe(pid))
+
+
+@functools.cache
+def _boot() -> str:
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
+
+
+def _exe(pid: int) -> str:
+    """Also of a file that was replaced meanwhile: it has another name then, and is the same."""
+    with suppress(OSError):
+        found = Path(f"/proc/{pid}/exe").stat()
+        return f"{found.st_dev}:{found.st_ino}"
+    return ""
 
 
 def _fields(pid: int) -> list[str] | None:
@@ -98,7 +121,7 @@ class Guard:
     def stopped(self, worker: WorkerAt) -> bool:
         """It is about to be stopped; whether the guard is there to continue it."""
         try:
-            os.write(self._pipe, f"{worker.pid} {worker.start}\n".encode())
+            os.write(self._pipe, msgspec.json.encode(worker) + b"\n")
             return os.waitpid(self._pid, os.WNOHANG) == (0, 0)
         except OSError:
             return False
@@ -121,9 +144,8 @@ def _wait_for_the_end(pipe: int) -> None:
     while more := os.read(pipe, 4096):
         told = (told + more)[-4096:]
     for line in set(told.splitlines()):
-        words = line.split()
-        if len(words) == 2 and all(word.isdigit() for word in words):
-            _signal(WorkerAt(int(words[0]), int(words[1])), signal.SIGCONT)
+        with suppress(reading.UnreadableError):
+            _signal(reading.decoded(_WORKER, line), signal.SIGCONT)
 
 
 class WorkerHeld:
@@ -141,6 +163,7 @@ class WorkerHeld:
         self._since: float | None = None
         self._before: float | None = None
         self._stopped = False
+        self._holds: socket.socket | None = None
         self.ever_stopped = False
 
     def attempt(self, worker: WorkerAt | None, now: float) -> None:
@@ -153,8 +176,10 @@ class WorkerHeld:
         if worker is None:
             return
         if self.stop and not self._stopped and self._guard is not None:
-            self._stopped = self._guard.stopped(worker) and _signal(worker, signal.SIGSTOP)
+            self._stopped = self._hold(worker) and self._guard.stopped(worker) and _signal(worker, signal.SIGSTOP)
             self.ever_stopped = self.ever_stopped or self._stopped
+            if not self._stopped:
+                self._release()
         self._before = spent(worker)
 
     def over(self, now: float) -> None:
@@ -172,3 +197,21 @@ class WorkerHeld:
         if self._stopped and self.held is not None:
             _signal(self.held, signal.SIGCONT)
         self._stopped = False
+        self._release()
+
+    def _release(self) -> None:
+        if self._holds is not None:
+            self._holds.close()
+            self._holds = None
+
+    def _hold(self, worker: WorkerAt) -> bool:
+        """Hold the socket of who has it stopped; a worker whose socket is another's is not stopped."""
+        holds = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            holds.bind(held_by(worker.pid, worker.start))
+            holds.listen(1)
+        except OSError:
+            holds.close()
+            return False
+        self._holds = holds
+        return True

@@ -6,15 +6,28 @@ Source: proc(5); Documentation/filesystems/proc.rst of the Linux kernel.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from hugewise.model.guest import PAGE_OF, Guest, Pages
+from hugewise.model.guest import PAGE_OF, BackingCell, Guest, Pages
 from hugewise.quantity import format_size
 
-__all__ = ["SHARE", "Area", "Proof", "areas", "guest_memory", "judge", "large", "nodes", "numa_maps", "smaps"]
+__all__ = [
+    "SHARE",
+    "Area",
+    "Proof",
+    "areas",
+    "guest_memory",
+    "judge",
+    "kinds",
+    "large",
+    "node_memory",
+    "nodes",
+    "numa_maps",
+    "smaps",
+]
 
 # Default share of the guest's memory that must be made of the promised pages.
 SHARE = 0.95
@@ -66,6 +79,8 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     share     of the promised kind: of `memory` when it is preallocated, else of `resident` (0.0 when nothing is there)
     accepted  `share` is at least what was asked for
     why       in words
+    kvm       bytes that KVM maps, by the size of the page that maps them; None where that is not known, or the guest is
+              emulated (`hugewise.guests.kvm`). kvm_share: of these by pages as promised
     """
 
     promised: Pages
@@ -75,6 +90,8 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     share: float
     accepted: bool
     why: str
+    kvm: Mapping[int, int] | None = None
+    kvm_share: float | None = None
 
 
 def smaps(pid: int) -> str:
@@ -140,6 +157,30 @@ def guest_memory(text: str, size: int) -> list[Area]:
     return min((run for run in runs if _size(run) >= size), key=_size, default=[])
 
 
+def node_memory(text: str, sizes: Sequence[int]) -> list[list[Area]]:
+    """The mappings of each of the guest's NUMA nodes, which have so many bytes: each has mappings of its own. A node
+    for which there is none has no mapping.
+    """
+    if len(sizes) == 1:
+        return [guest_memory(text, sizes[0])]
+    taken = set[int]()
+    found: dict[int, list[Area]] = {}
+    # The smallest first: so a small node never takes what only a large one fits into.
+    for place in sorted(range(len(sizes)), key=lambda place: sizes[place]):
+        candidates = [
+            area
+            for area in areas(text)
+            if area.permissions[:3] == "rw-"
+            and not area.name.startswith("[")
+            and area.size >= sizes[place]
+            and area.start not in taken
+        ]
+        chosen = min(candidates, key=lambda area: area.size, default=None)
+        found[place] = [] if chosen is None else [chosen]
+        taken.update(area.start for area in found[place])
+    return [found[place] for place in range(len(sizes))]
+
+
 def _size(run: list[Area]) -> int:
     return sum(area.size for area in run)
 
@@ -165,35 +206,55 @@ def judge(text: str, guest: Guest, share: float = SHARE, numa: str | None = None
     there may be no other. Memory that is bound to NUMA nodes must lie there, as `numa` (its numa_maps) says.
     """
     backing = guest.backing
-    found = guest_memory(text, guest.memory)
-    kinds = _kinds(found)
-    resident = sum(kinds.values())
-    page = PAGE_OF.get(backing.pages)
-    key = backing.pages if page is None else f"hugetlb:{page}"
-    least = share if page is None else 1.0
-    whole = guest.memory if backing.preallocate else resident
-    # The kernel may have joined a neighbour to the mapping.
-    reached = min(1.0, kinds.get(key, 0) / whole) if whole else 0.0
-    others = ", ".join(f"{format_size(size)} {kind}" for kind, size in sorted(kinds.items()) if kind != key)
-    accepted = bool(found) and reached >= least and not (others and backing.pages == "base")
-    words = f"{format_size(kinds.get(key, 0))} of {format_size(whole)} are {_WORDS[backing.pages]}"
-    if not found:
-        words = f"no mapping of QEMU holds the guest's {format_size(guest.memory)}"
-    elif not resident:
-        words = "nothing of the guest's memory is there yet"
-    elif not accepted:
-        others = ", ".join(
-            f"{format_size(size)} {kind}" for kind, size in sorted(kinds.items()) if kind != key and size
-        )
-        words += f", {least:.0%} are needed" + (f"; the rest is {others}" if others else "")
-    if accepted and backing.nodes is not None:
-        elsewhere = _elsewhere(found, backing.nodes, numa)
-        accepted, words = elsewhere is None, elsewhere or words
+    parts = backing.parts(guest.memory)
+    proofs = [
+        _judged(part, found, share, numa, preallocated=backing.preallocate)
+        for part, found in zip(parts, node_memory(text, [part.memory for part in parts]), strict=True)
+    ]
+    if len(proofs) == 1:
+        return proofs[0]
+    together: dict[str, int] = {}
+    for proof in proofs:
+        for kind, size in proof.bytes.items():
+            together[kind] = together.get(kind, 0) + size
     return Proof(
         promised=backing.pages,
         memory=guest.memory,
+        resident=sum(proof.resident for proof in proofs),
+        bytes=together,
+        share=min(proof.share for proof in proofs),
+        accepted=all(proof.accepted for proof in proofs),
+        why="; ".join(f"node {number}: {proof.why}" for number, proof in enumerate(proofs)),
+    )
+
+
+def _judged(part: BackingCell, found: list[Area], share: float, numa: str | None, *, preallocated: bool) -> Proof:
+    """The proof of one NUMA node of the guest, whose mappings are `found`."""
+    seen = kinds(found)
+    resident = sum(seen.values())
+    page = PAGE_OF.get(part.pages)
+    key = part.pages if page is None else f"hugetlb:{page}"
+    least = share if page is None else 1.0
+    whole = part.memory if preallocated else resident
+    # The kernel may have joined a neighbour to the mapping.
+    reached = min(1.0, seen.get(key, 0) / whole) if whole else 0.0
+    others = ", ".join(f"{format_size(size)} {kind}" for kind, size in sorted(seen.items()) if kind != key)
+    accepted = bool(found) and reached >= least and not (others and part.pages == "base")
+    words = f"{format_size(seen.get(key, 0))} of {format_size(whole)} are {_WORDS[part.pages]}"
+    if not found:
+        words = f"no mapping of QEMU holds the guest's {format_size(part.memory)}"
+    elif not resident:
+        words = "nothing of the guest's memory is there yet"
+    elif not accepted:
+        words += f", {least:.0%} are needed" + (f"; the rest is {others}" if others else "")
+    if accepted and part.nodes is not None:
+        elsewhere = _elsewhere(found, part.nodes, numa)
+        accepted, words = elsewhere is None, elsewhere or words
+    return Proof(
+        promised=part.pages,
+        memory=part.memory,
         resident=resident,
-        bytes=kinds,
+        bytes=seen,
         share=reached,
         accepted=accepted,
         why=words,
@@ -211,13 +272,14 @@ def _elsewhere(found: list[Area], bound: tuple[int, ...], numa: str | None) -> s
     return "; ".join(f"{format_size(size)} lie on NUMA node {node}" for node, size in sorted(others.items()))
 
 
-def _kinds(found: list[Area]) -> dict[str, int]:
-    kinds: dict[str, int] = {}
+def kinds(found: list[Area]) -> dict[str, int]:
+    """Bytes of the mappings that are there, by kind: `base`, `thp`, `hugetlb:SIZE`."""
+    seen: dict[str, int] = {}
     for area in found:
         added = {"thp": area.transparent, "base": area.fields.get("Rss", 0) - area.transparent}
         if area.hugetlb:
             added[f"hugetlb:{area.fields['KernelPageSize']}"] = area.hugetlb
         for kind, size in added.items():
             if size:
-                kinds[kind] = kinds.get(kind, 0) + size
-    return kinds
+                seen[kind] = seen.get(kind, 0) + size
+    return seen

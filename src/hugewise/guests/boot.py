@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import select
 import socket
 import stat
@@ -24,33 +23,30 @@ import msgspec
 from hugewise.beneath import Folder
 from hugewise.errors import MachineError, ProbeError
 from hugewise.files import storing
-from hugewise.guests import backing, qemu
+from hugewise.guests import backing, kvm, last_words, qemu
 from hugewise.guests.qmp import Qmp
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.lock import peer
 from hugewise.machine import probe
-from hugewise.machine.foreign import heard, plain
+from hugewise.machine.foreign import heard
 from hugewise.machine.machine import Contained, Machine
 from hugewise.machine.serving import Serving
 from hugewise.model.guest import Guest
+from hugewise.quantity import format_duration, format_size
 
-__all__ = ["PATIENCE_S", "Booted", "Hosting", "boot", "plain_lines"]
+__all__ = ["PATIENCE_S", "Booted", "Hosting", "boot", "filling_s"]
 
-# How long a guest may take to say hello.
+# How long a guest may take to say hello, beside what its memory takes.
 PATIENCE_S: Mapping[str, float] = {"tcg": 120.0, "kvm": 30.0}
+# A thread clears 2 to 10 GiB a second. This is patience, not a forecast: pages may have to be made free first.
+_FILLED_PER_S = 256 << 20  # bytes
 _TO_LEAVE_S = 10.0
-_LAST_LINES = 8
-_MOST_LINES = 1000
 _MOST_OF_CONSOLE = 16 << 20  # bytes: QEMU is ended when its guest's console has more
-_CAUSE = re.compile(r"Kernel panic|Out of memory|Oops|BUG:")
-_TAIL_BYTES = 1 << 16
 _HELLO_BYTES = 1 << 16
+_MOST_THREADS = 16  # that preallocate: memory is no faster with more
 _PAUSE_S = 0.01
+_LONGER = 'if it was still at work: boot = "10m" in [guest]'
 _MOST_PATH = 107  # bytes of a unix socket's path, sun_path less its end
-
-# What terminals obey: CSI sequences, OSC sequences, other escapes; then what is left of controls.
-_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class Hosting(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +57,7 @@ class Hosting(msgspec.Struct, frozen=True, kw_only=True):
     account    None: as the caller
     leaf       its cgroup
     cpus       CPUs of the host that it is pinned to; as many as vCPUs: one each
-    hugetlbfs  folder of a mounted hugetlbfs that `account` may write, for the backing `file`
+    hugetlbfs  folders of mounted hugetlbfs that `account` may write, by page size in bytes, for the backing `file`
     tap        the interface of the network `tap`
     temporary  folder for what the guest writes to its disk
     """
@@ -71,7 +67,7 @@ class Hosting(msgspec.Struct, frozen=True, kw_only=True):
     account: pwd.struct_passwd | None = None
     leaf: Contained = Contained()
     cpus: tuple[int, ...] | None = None
-    hugetlbfs: str | None = None
+    hugetlbfs: Mapping[int, str] = {}
     tap: str | None = None
     temporary: str = "/var/tmp"  # noqa: S108  (QEMU makes an unnamed file there)
 
@@ -83,6 +79,7 @@ class Booted:
     agent  connected to the agent; the hello has not been read
     qmp    QEMU's monitor
     pid    QEMU's, as this process sees it
+    oom_kills  how many processes this host's kernel had killed for want of memory before it was started
     """
 
     guest: Guest
@@ -91,6 +88,7 @@ class Booted:
     agent: socket.socket
     qmp: Qmp
     copies: tuple[Path, ...] = field(default=(), repr=False)
+    oom_kills: int | None = None
     _closed: bool = field(default=False, repr=False)
 
     @property
@@ -108,21 +106,26 @@ class Booted:
         return self._closed or self.serving.ended()
 
     def error(self, message: str) -> MachineError:
-        """An error about this guest, with what it said last."""
-        return _error(_why(message, self.serving), self.hosting.outputs)
+        """An error about this guest, with how QEMU ended and what it said last."""
+        return last_words.error(message, self.hosting.outputs, last_words.ended(self.serving, self.oom_kills))
 
-    def prove(self, share: float = backing.SHARE) -> backing.Proof:
-        """What the guest's memory is made of now; the mappings that were looked at are kept. Raises MachineError."""
+    def prove(self, outputs: Path | None = None, share: float = backing.SHARE) -> backing.Proof:
+        """What the guest's memory is made of now; the mappings that were looked at are kept in the folder `outputs`
+        (None: the guest's own). Raises MachineError.
+        """
         try:
             text = backing.smaps(self.pid)
-            numa = backing.numa_maps(self.pid) if self.guest.backing.nodes is not None else None
+            numa = backing.numa_maps(self.pid) if self.guest.backing.bound else None
         except OSError as error:
             raise self.error(f"QEMU's smaps cannot be read: {error.strerror}") from None
         if not text:  # a process that has ended and was not reaped yet has no mappings
             raise self.error("QEMU has ended: its memory cannot be looked at any more")
         with storing("smaps.txt"):
-            (self.hosting.outputs / "smaps.txt").write_text(backing.large(text))
-        return backing.judge(text, self.guest, share, numa)
+            ((outputs or self.hosting.outputs) / "smaps.txt").write_text(backing.large(text))
+        proof = backing.judge(text, self.guest, share, numa)
+        if self.guest.accelerator != "kvm":
+            return proof
+        return kvm.proven(proof, kvm.look(self.qmp, self.pid), share, self.guest.backing.kinds)
 
     def stop(self, patience: float = _TO_LEAVE_S) -> bool:
         """End QEMU and see that it is gone; what it needed is removed. False when it had to be killed.
@@ -161,12 +164,14 @@ def boot(
     timeout: float | None = None,
     machine: Machine | None = None,
 ) -> Booted:
-    """Boot `guest` with `initramfs` and wait until its agent says hello, at most `timeout` seconds (None: PATIENCE_S).
+    """Boot `guest` with `initramfs` and wait until its agent says hello, at most `timeout` seconds (None: PATIENCE_S)
+    and what its memory takes to be there (`filling_s`).
 
     Raises MachineError, with the last lines of the console or of QEMU, when it does not start, panics, ends or says
     nothing; QEMU is gone then. Raises ValueError for a guest that cannot be (`qemu.argv`), ProbeError, StorageError.
     """
-    end = time.monotonic() + (PATIENCE_S[guest.accelerator] if timeout is None else timeout)
+    patience = (PATIENCE_S[guest.accelerator] if timeout is None else timeout) + filling_s(guest)
+    end, kills = time.monotonic() + patience, last_words.oom_kills()
     with ExitStack() as undo:
         places, copies = _places(guest, initramfs, hosting, undo)
         listening = {name: _listen(hosting, name, undo) for name in ("agent", "qmp")}
@@ -176,9 +181,9 @@ def boot(
         try:
             serving = Serving(machine or LocalMachine(), _job(guest, argv, hosting))
         except ProbeError as error:
-            raise _error(f"QEMU did not start: {error.message}", hosting.outputs) from None
+            raise last_words.error(f"QEMU did not start: {error.message}", hosting.outputs) from None
         undo.callback(serving.close)
-        waiting = _Waiting(serving, hosting.outputs, end)
+        waiting = _Waiting(serving, hosting.outputs, end, patience, kills, guest)
         monitor = undo.enter_context(waiting.connected(listening["qmp"]))
         agent = undo.enter_context(waiting.connected(listening["agent"]))
         waiting.hello(agent)
@@ -190,13 +195,12 @@ def boot(
             listener.close()
         _discard([hosting.run / name for name in listening])
         undo.pop_all()
-    return Booted(guest, hosting, serving, agent, qmp, copies)
+    return Booted(guest, hosting, serving, agent, qmp, copies, kills)
 
 
-def plain_lines(text: str) -> list[str]:
-    """The lines of what a console was sent, without escape codes, controls and empty lines."""
-    cleaned = _ESCAPE.sub("", text.replace("\r\n", "\n")).replace("\r", "\n")
-    return [line for line in (plain(_CONTROL.sub("", line)).rstrip() for line in cleaned.split("\n")) if line]
+def filling_s(guest: Guest) -> float:
+    """How long QEMU may take to have the guest's memory before it boots, in seconds."""
+    return guest.memory / _FILLED_PER_S if guest.backing.preallocate else 0.0
 
 
 def _places(
@@ -207,8 +211,8 @@ def _places(
     """
     kernel, initramfs = Path(guest.kernel.image).absolute(), initramfs.absolute()
     copies: list[Path] = []
-    for needed in (kernel, initramfs, *([] if guest.image.root is None else [Path(guest.image.root)])):
-        if not needed.is_file():
+    for needed in (kernel, initramfs, *map(Path, guest.opened)):
+        if not (needed.is_file() or needed.is_block_device()):
             raise MachineError(f"{needed}: there is no such file to boot the guest with")
     if hosting.account is not None:
         copies = [hosting.run / "kernel", hosting.run / "initramfs"]
@@ -221,9 +225,10 @@ def _places(
         initramfs=str(initramfs),
         agent=str(hosting.run / "agent"),
         qmp=str(hosting.run / "qmp"),
-        root=guest.image.root is not None,
+        root=bool(guest.drives),
         hugetlbfs=hosting.hugetlbfs,
         tap=hosting.tap,
+        threads=min(_MOST_THREADS, len(hosting.cpus or os.sched_getaffinity(0))),
     )
     return places, tuple(copies)
 
@@ -256,7 +261,7 @@ def _job(guest: Guest, argv: tuple[str, ...], hosting: Hosting) -> probe.Job:
         cpus=hosting.cpus,
         announce=True,
         limits=probe.Limits(stream_bytes=_MOST_OF_CONSOLE, rooms=(hosting.temporary, str(hosting.run))),
-        opens=msgspec.UNSET if guest.image.root is None else (str(Path(guest.image.root).absolute()),),
+        opens=guest.opened or msgspec.UNSET,
     )
     return probe.Job.below(hosting.outputs, "qemu", spec)
 
@@ -295,16 +300,21 @@ def _listen(hosting: Hosting, name: str, undo: ExitStack) -> socket.socket:
 
 @dataclass(frozen=True)
 class _Waiting:
-    """Waits for a QEMU that was started. Raises MachineError when that ends first, or the moment `end` is there."""
+    """Waits for a QEMU that was started. Raises MachineError when that ends first, or the moment `end` is there, after
+    `patience` seconds.
+    """
 
     serving: Serving
     outputs: Path
     end: float
+    patience: float
+    oom_kills: int | None
+    guest: Guest
 
     def connected(self, listener: socket.socket) -> socket.socket:
         """QEMU's connection; one of any other process is closed."""
         while True:
-            self._until(listener, "QEMU did not start within the time that the guest may take to boot", began=False)
+            self._until(listener, self._late("QEMU did not start"), began=False)
             connected, _ = listener.accept()
             if peer(connected) == self.serving.pid:
                 return connected
@@ -312,7 +322,7 @@ class _Waiting:
 
     def hello(self, agent: socket.socket) -> None:
         """The first whole line, which is left to be read."""
-        silent = "the guest did not say hello"
+        silent = self._late("the guest did not say hello")
         while True:
             self._until(agent, silent, began=True)
             said = agent.recv(_HELLO_BYTES, socket.MSG_PEEK)
@@ -321,7 +331,7 @@ class _Waiting:
             if not said:
                 raise self._over(began=True)
             if len(said) == _HELLO_BYTES or time.monotonic() > self.end:
-                raise _error(silent, self.outputs)
+                raise self._error(silent, _LONGER)
             time.sleep(_PAUSE_S)
 
     def _until(self, readable: socket.socket, late: str, *, began: bool) -> None:
@@ -330,66 +340,43 @@ class _Waiting:
         watched: list[socket.socket | int] = [readable, self.serving.launcher]
         found, _, _ = select.select(watched, [], [], left)
         if readable not in found:
-            raise self._over(began=began) if found else _error(late, self.outputs)
+            raise self._over(began=began) if found else self._error(late, _LONGER)
+
+    def _late(self, what: str) -> str:
+        return f"{what} within the {format_duration(self.patience)} that the guest may take to boot"
+
+    def _error(self, message: str, hint: str) -> MachineError:
+        error = last_words.error(message, self.outputs)
+        error.hint = hint
+        return error
 
     def _over(self, *, began: bool) -> MachineError:
         """QEMU has ended, or is about to: its last words come first. `began`: there was a guest."""
         select.select([self.serving.launcher], [], [], _TO_LEAVE_S)
-        end = _exit(self.serving)
-        if end is not None and end.exceeded is not None:
-            return _error(f"QEMU was ended: {end.exceeded}", self.outputs)
-        if end is None or end.code != 0:
-            how = "" if end is None else f" (signal {end.signal})" if end.code is None else f" (exit status {end.code})"
-            return _error(f"QEMU failed before the guest said hello{how}", self.outputs)
+        end = last_words.ended(self.serving, self.oom_kills)
+        if end is None or end.said:
+            return last_words.error("the guest did not say hello", self.outputs, end)
         if began:
-            error = _error("the guest ended before it said hello", self.outputs)
-            error.hint = "a kernel with too little memory ends so: give the guest more"
-        else:
-            error = _error("QEMU ended without an error, and booted no guest", self.outputs)
-            error.hint = f"it takes a word as a question and answers it: see {self.outputs / 'guest-argv.json'}"
-        return error
+            hint = f"a kernel with too little memory ends so: give the guest more than {format_size(self.guest.memory)}"
+            return self._error("the guest ended before it said hello", hint)
+        hint = f"it takes a word as a question and answers it: see {self.outputs / 'guest-argv.json'}"
+        return self._error("QEMU ended without an error, and booted no guest", hint)
 
 
 def _pin(qmp: Qmp, pid: int, guest: Guest, hosting: Hosting) -> None:
-    """Each vCPU on a CPU of its own, where there are as many; all of QEMU is on these CPUs already."""
+    """Each vCPU where the study pins it, else on a CPU of its own, where there are as many. QEMU is on all of them."""
     cpus = hosting.cpus
-    if cpus is None or guest.cpus == 1 or len(cpus) < guest.cpus:
+    if not guest.pins and (cpus is None or guest.cpus == 1 or len(cpus) < guest.cpus):
         return
+    wanted = guest.pins or tuple((cpu,) for cpu in cpus or ())
     threads = Path(f"/proc/{pid}/task")
     with heard("QEMU", "what its monitor says of its CPUs"):
         for vcpu in qmp.execute("query-cpus-fast"):
-            thread, place = int(vcpu["thread-id"]), cpus[int(vcpu["cpu-index"])]
+            thread, place = int(vcpu["thread-id"]), wanted[int(vcpu["cpu-index"])]
             # A QEMU that a guest has taken over may name any thread of this host.
             if (threads / str(thread)).is_dir():
                 with suppress(ProcessLookupError):
-                    os.sched_setaffinity(thread, {place})
-
-
-def _exit(serving: Serving) -> probe.Exit | None:
-    return next((event for event in serving.events() if isinstance(event, probe.Exit)), None)
-
-
-def _why(message: str, serving: Serving) -> str:
-    """The message, with the limit that QEMU was ended for, if it was: its stdout is the guest's console."""
-    end = _exit(serving)
-    return message if end is None or end.exceeded is None else f"{message}; QEMU was ended: {end.exceeded}"
-
-
-def _error(message: str, outputs: Path) -> MachineError:
-    """The message with QEMU's own last words and the console's."""
-    said = [f"QEMU: {line}" for line in _last_lines(outputs / "qemu.stderr", 3)]
-    console = _last_lines(outputs / "console.txt", _MOST_LINES)
-    # A panic is followed by more lines than are told.
-    causes = [line for line in console[:-_LAST_LINES] if _CAUSE.search(line)]
-    said += [f"console: {line}" for line in (*causes[-2:], *console[-_LAST_LINES:])]
-    return MachineError("\n  ".join([message, *(said or ["it said nothing"])]))
-
-
-def _last_lines(file: Path, count: int) -> list[str]:
-    with suppress(OSError), file.open("rb") as opened:
-        opened.seek(max(0, opened.seek(0, os.SEEK_END) - _TAIL_BYTES))
-        return plain_lines(opened.read().decode(errors="replace"))[-count:]
-    return []
+                    os.sched_setaffinity(thread, place)
 
 
 def _discard(paths: Iterable[Path]) -> None:

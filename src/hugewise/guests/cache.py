@@ -30,6 +30,7 @@ from hugewise.unprivileged import Say
 
 __all__ = [
     "alone",
+    "busy",
     "damage",
     "digest",
     "discard",
@@ -188,8 +189,8 @@ def digest(key: bytes | Mapping[str, object]) -> str:
 
 def sha256(path: Path) -> str:
     """The SHA-256 of a file in hex digits."""
-    with path.open("rb") as reading:
-        return hashlib.file_digest(reading, "sha256").hexdigest()
+    with path.open("rb") as file:
+        return reading.digest(file)
 
 
 def entry(kind: str, key: bytes | Mapping[str, object]) -> Path:
@@ -329,6 +330,21 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def busy(path: Path) -> bool:
+    """Whether somebody makes that entry now."""
+    try:
+        handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def _open_to_all(path: Path) -> None:

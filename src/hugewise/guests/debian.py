@@ -10,6 +10,7 @@ versions again; remove `apt/` in the cache to have them read anew.
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
 import shutil
@@ -23,8 +24,8 @@ from urllib.parse import unquote
 import msgspec
 
 from hugewise import files
-from hugewise.errors import StorageError, UserError
-from hugewise.guests import apt_sources, cache
+from hugewise.errors import HugewiseError, StorageError, UserError
+from hugewise.guests import apt_sources, cache, coming
 from hugewise.guests.workshop import Workshop, workshop
 from hugewise.model.guest import Architecture
 from hugewise.model.workload import Missing
@@ -162,7 +163,8 @@ def fetch(packages: Sequence[Package], say: Say = lambda _: None) -> list[Path]:
         say(f"fetching {len(wanted)} packages of {of[0]} for {of[1]} ({sum(p.size for p in wanted) / 1e6:.1f} MB)")
         state = _state(*of, sources=False, say=say)
         names = [f"{package.name}:{of[1]}={package.version}" for package in wanted]
-        _download(state, ("apt-get", "download", "--", *names), [(p.file, p.sha256) for p in wanted])
+        files_of, size = [(p.file, p.sha256) for p in wanted], sum(p.size for p in wanted)
+        _download(state, ("apt-get", "download", "--", *names), files_of, size, say)
     return paths
 
 
@@ -185,7 +187,7 @@ def source(package: str, suite: str, say: Say = lambda _: None) -> Path:
     path = _kept_at(sha256, file)
     if not _whole(path, sha256, say):
         say(f"fetching {file} ({int(found[0]['size']) / 1e6:.1f} MB)")
-        _download(state, (*command, "--", package), [(file, sha256)])
+        _download(state, (*command, "--", package), [(file, sha256)], int(found[0]["size"]), say)
     return path
 
 
@@ -206,10 +208,11 @@ def _whole(path: Path, sha256: str, say: Say) -> bool:
     return False
 
 
-def _download(state: _State, command: Sequence[str], wanted: Sequence[tuple[str, str]]) -> None:
+def _download(state: _State, command: Sequence[str], wanted: Sequence[tuple[str, str]], size: int, say: Say) -> None:
     """Let apt download, and take the files that have their SHA-256 into the cache: that of the copy that is taken."""
     with _apt(state) as apt:
-        told = apt.run(*command)
+        with coming.told([apt.shop.own / file for file, _ in wanted], size, say):
+            told = apt.run(*command)
         if told.status != 0:
             raise _refusal(apt, told.stderr)
         for file, sha256 in wanted:
@@ -318,7 +321,7 @@ def configuration(shop: Workshop, lists: Path, arch: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _refusal(apt: _Apt, stderr: str) -> UserError:
+def _refusal(apt: _Apt, stderr: str) -> HugewiseError:
     """Why apt did not do it: a name that the suite does not have, or its own words."""
     state = apt.state
     unknown = sorted({each["name"] for each in _UNKNOWN.finditer(stderr)})
@@ -334,6 +337,8 @@ def _refusal(apt: _Apt, stderr: str) -> UserError:
         return UserError(
             f"Debian {state.suite} has no package for {state.arch} named {' and '.join(unknown)}", hint=hint
         )
+    if os.strerror(errno.ENOSPC) in stderr or "enough free space" in stderr:
+        return StorageError(f"apt: {_words(stderr)}", hint=f"free space at {apt.shop.own} (below /var/tmp)")
     return UserError(
         f"apt: {_words(stderr)}",
         hint=f"is the network there? where the archive has newer versions by now: rm -r {state.folder}",

@@ -7,6 +7,8 @@ Sources: Documentation/admin-guide/mm/hugetlbpage.rst of the Linux kernel; libvi
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import msgspec
 
 from hugewise.deployment import host as host_files
@@ -31,24 +33,45 @@ def deployed(
     kernel    what it runs under, in words; `base` is its base page in bytes
     emulated  no time was measured, which whoever deploys it must know
     """
-    made_of = _MADE_OF.get(backing.pages) or f"{format_size(PAGE_OF[backing.pages])} pages of a pool"
-    where = f"in a guest whose memory is {made_of} of its host, under {kernel} with base pages of {format_size(base)}"
+    where = f"in a guest whose memory is {_made_of(backing)} of its host, under {kernel}"
+    where += f" with base pages of {format_size(base)}"
     within = tuple(msgspec.structs.replace(file, on="guest") for file in inside.files)
     note = f"{where}: {inside.note}"
     return Deployment(files=(*within, *_host(backing, memory)), note=f"{note}; {_COUNTED}" if emulated else note)
 
 
-def _host(backing: Backing, memory: int) -> tuple[DeployedFile, ...]:
+def _made_of(backing: Backing) -> str:
+    kinds = [_MADE_OF.get(kind) or f"{format_size(PAGE_OF[kind])} pages of a pool" for kind in backing.kinds]
+    return " and ".join(kinds) + (", which other processes share" if backing.share else "")
+
+
+def _host(backing: Backing, memory: int) -> Iterator[DeployedFile]:
     """The host's settings, and what asks libvirt for the memory."""
-    if backing.pages == "base":
-        return host_files.now({f"{THP}/enabled": "never"}), host_files.boot(("transparent_hugepage=never",))
-    if backing.pages == "thp":  # QEMU advises it for the guest's memory
-        return host_files.now({f"{THP}/enabled": "madvise"}), _libvirt(backing)
-    size, pool = PAGE_OF[backing.pages], backing.pool(memory)
-    wanted = {f"{pool_folder(size, node)}/nr_hugepages": str(pages) for node, pages in pool.items()}
-    counts = ",".join(f"{node}:{pages}" if node is not None else f"{pages}" for node, pages in pool.items())
-    words = (f"hugepagesz={format_size(size).upper()}", f"hugepages={counts}")
-    return host_files.now(wanted), host_files.boot(words), _libvirt(backing)
+    if "base" in backing.kinds:
+        name = "shmem_enabled" if backing.share else "enabled"
+        yield host_files.now({f"{THP}/{name}": "never"})
+        yield host_files.boot(("transparent_hugepage_shmem=never" if backing.share else "transparent_hugepage=never",))
+        return
+    if "thp" in backing.kinds:  # QEMU advises it for the guest's memory
+        yield host_files.now({f"{THP}/shmem_enabled": "advise"} if backing.share else {f"{THP}/enabled": "madvise"})
+    pool = backing.pool(memory)
+    if pool:
+        yield host_files.now(
+            {f"{pool_folder(size, node)}/nr_hugepages": str(pages) for (size, node), pages in pool.items()}
+        )
+        yield host_files.boot(tuple(_boot_words(pool)))
+    yield _libvirt(backing)
+
+
+def _boot_words(pool: Mapping[tuple[int, int | None], int]) -> Iterator[str]:
+    """Of each size of pages, how many there are; of each node, where they are bound."""
+    for size in dict.fromkeys(size for size, _ in pool):
+        counts = [(node, pages) for (each, node), pages in pool.items() if each == size]
+        # The kernel takes a number for all of the machine, or one for each node.
+        bound = [f"{node}:{pages}" for node, pages in counts if node is not None]
+        anywhere = sum(pages for node, pages in counts if node is None)
+        yield f"hugepagesz={format_size(size).upper()}"
+        yield f"hugepages={','.join(bound)}" if bound and not anywhere else f"hugepages={sum(n for _, n in counts)}"
 
 
 def _libvirt(backing: Backing) -> DeployedFile:
@@ -64,7 +87,7 @@ def _libvirt(backing: Backing) -> DeployedFile:
             "virsh start GUEST",
         ),
         undo=("virsh edit GUEST  # take it out again",),
-        check="virsh dumpxml GUEST | grep -A 9 memoryBacking; hugewise verify PID  # of its QEMU",
+        check="hugewise verify GUEST  # the domain's name, after it was started with it",
         label=UNREAD,
-        needs=("the pages are there before the guest starts",) if backing.pages in PAGE_OF else (),
+        needs=("the pages are there before the guest starts",) if PAGE_OF.keys() & set(backing.kinds) else (),
     )

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hugewise.host import knob
 from hugewise.host.ledger import JournalRecord
 from hugewise.host.setting import Settings
 from hugewise.machine.drift import Drift
 from hugewise.machine.foreign import heard
 from hugewise.model.host import Host
 
-__all__ = ["GuestSettings"]
+__all__ = ["GuestSettings", "OwnSettings"]
 
 _WHAT = "its page settings"
 
@@ -45,3 +46,14 @@ class GuestSettings(Settings):
     def apply(self, wanted: Mapping[str, str]) -> list[Drift]:
         with heard(self.host.name, _WHAT):
             return super().apply(wanted)
+
+
+class OwnSettings(GuestSettings):
+    """The knobs of a guest that stays. Nobody else is in it: what an attempt's own program turned is turned back."""
+
+    def apply(self, wanted: Mapping[str, str]) -> list[Drift]:
+        """Make `wanted` hold over the state of the start. Raises SettingError."""
+        with heard(self.host.name, _WHAT):
+            if turned := {each.path: each.expected for each in self.drift() if each.found is not None}:
+                knob.turn(self.host, turned)
+        return super().apply(wanted)

@@ -106,7 +106,7 @@ class GuestLeaf(cgroup.Leaf):
         with heard(self.host.name, f"{folder}/{file}"):
             return {name: whole(str(value), name) for name, value in super().table(folder, file).items()}
 
-    def limit_memory(self, size: int) -> None:
+    def limit_memory(self, size: int, *, swapping: bool = False) -> None:
         """Let the processes inside, and the page cache they fill, have at most `size` bytes. Raises MachineError."""
         if self.memory is None:
             raise MachineError(

@@ -9,20 +9,19 @@ refuses: huge pages on demand, and of anonymous memory. Pure; what a bare `<huge
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from hugewise.errors import UserError
-from hugewise.guests.domain_xml import Element
+from hugewise.machine.domain_xml import Element, node_set, scaled, wrong
 from hugewise.model.guest import PAGE_OF, Backing, Pages
 from hugewise.quantity import format_size
 
 __all__ = ["DomainMemory", "asked", "element", "toml"]
 
+_THP: Pages = "thp"
 _BASE_PAGE = 4096  # a <page> of it means ordinary memory
-_LARGEST_NODE = 1023
 
 # Every element that is understood here, with its attributes. All others in the same place are named.
 _BACKING: Mapping[str, frozenset[str]] = {
@@ -66,27 +65,60 @@ def asked(root: Element, file: str, page: int | None) -> DomainMemory:
 
 def element(backing: Backing) -> str:
     """The elements of a domain that ask libvirt for `backing`. Raises UserError where it has no words for it."""
-    lines: list[str] = []
-    if backing.pages == "base":
+    if "base" in backing.kinds:
         raise UserError(
             "libvirt has no element that denies a guest transparent huge pages",
             hint="switch them off for the whole host, or choose: thp, hugetlb-2m, hugetlb-1g",
         )
-    if backing.pages == "thp":
-        lines += ['  <allocation mode="immediate"/>'] if backing.preallocate else []
-    else:
-        if not backing.preallocate:
-            raise UserError(
-                f"libvirt always allocates {backing.pages} before the guest starts",
-                hint="leave preallocate = false out",
-            )
-        lines += ["  <hugepages>", f'    <page size="{PAGE_OF[backing.pages] >> 10}" unit="KiB"/>', "  </hugepages>"]
-        lines += ['  <source type="memfd"/>'] if backing.source == "memfd" else []
+    pooled = [kind for kind in backing.kinds if kind in PAGE_OF]
+    lines = _huge(backing) if pooled else []
+    if pooled and not backing.preallocate:
+        raise UserError(
+            f"libvirt always allocates {pooled[0]} before the guest starts", hint="leave preallocate = false out"
+        )
+    if (pooled and backing.source == "memfd") or (backing.share and not pooled):
+        lines.append('  <source type="memfd"/>')
+    if backing.share:
+        lines.append('  <access mode="shared"/>')
+    if not pooled and backing.preallocate:
+        lines.append('  <allocation mode="immediate"/>')
     found = ["<memoryBacking>", *lines, "</memoryBacking>"] if lines else ["<memoryBacking/>"]
-    if backing.nodes is not None:
-        nodes = ",".join(map(str, backing.nodes))
-        found += ["<numatune>", f'  <memory mode="strict" nodeset="{nodes}"/>', "</numatune>"]
-    return "\n".join(found) + "\n"
+    return "\n".join([*found, *_bound(backing)]) + "\n"
+
+
+def _huge(backing: Backing) -> list[str]:
+    """`<hugepages>`: one size for all, or sizes of nodes."""
+    nodes: dict[Pages, list[int]] = {}
+    for number, kind in enumerate(_by_node(backing)):
+        nodes.setdefault(kind, []).append(number)
+    pages = [
+        f'    <page size="{PAGE_OF[kind] >> 10}" unit="KiB"'
+        + (f' nodeset="{_written(each)}"' if len(nodes) > 1 else "")
+        + "/>"
+        for kind, each in nodes.items()
+        if kind in PAGE_OF
+    ]
+    return ["  <hugepages>", *pages, "  </hugepages>"]
+
+
+def _by_node(backing: Backing) -> tuple[Pages, ...]:
+    return tuple(cell.pages for cell in backing.cells) or backing.by_node or (backing.pages,)
+
+
+def _bound(backing: Backing) -> list[str]:
+    """`<numatune>`, where it is bound to nodes of the host."""
+    own = [(number, cell.nodes) for number, cell in enumerate(backing.cells) if cell.nodes is not None]
+    lines = [] if backing.nodes is None else [f'  <memory mode="strict" nodeset="{_listed(backing.nodes)}"/>']
+    lines += [
+        f'  <memnode cellid="{number}" mode="strict" nodeset="{_listed(nodes)}"/>'
+        for number, nodes in own
+        if nodes != backing.nodes
+    ]
+    return ["<numatune>", *lines, "</numatune>"] if lines else []
+
+
+def _listed(nodes: tuple[int, ...]) -> str:
+    return ",".join(map(str, nodes))
 
 
 def toml(backing: Backing) -> str:
@@ -99,7 +131,15 @@ def toml(backing: Backing) -> str:
         said.append(f"preallocate = {'true' if backing.preallocate else 'false'}")
     if backing.nodes is not None:
         said.append(f"nodes = [{', '.join(map(str, backing.nodes))}]")
+    if backing.share:
+        said.append("share = true")
+    if backing.by_node:
+        said.append(f"by_node = [{', '.join(map(_quoted, backing.by_node))}]")
     return f'backing = "{backing.pages}"\n' if len(said) == 1 else f"backing = {{ {', '.join(said)} }}\n"
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
 
 
 class _Reader:
@@ -115,19 +155,28 @@ class _Reader:
             raise self.wrong(root, f"<{root.tag}> is not a domain of libvirt", "write it with: virsh dumpxml DOMAIN")
         backing = root if root.tag == "memoryBacking" else self.only(root, "memoryBacking")
         parts = {} if backing is None else self.parts(backing)
-        pages, bare = self.pages(parts.get("hugepages"))
-        huge = pages in PAGE_OF
-        source = self.source(parts.get("source"), huge=huge)
+        cells = _cells(root)
+        by_node, bare = self.pages(parts.get("hugepages"), cells)
+        huge = any(kind in PAGE_OF for kind in by_node)
+        share = self.shared(parts.get("access"), root)
+        source = self.source(parts.get("source"), huge=huge, share=share)
         preallocate = self.preallocated(parts.get("allocation"), huge=huge)
         self.unlike(parts, huge=huge)
-        nodes = self.nodes(root) if root.tag == "domain" else None
+        nodes = self.nodes(root, cells) if root.tag == "domain" else None
         if root.tag == "domain":
-            self.domain(root, pages)
-        found = Backing(pages=pages, source=source, preallocate=preallocate, nodes=nodes)
+            self.domain(root)
+        found = Backing(
+            pages=by_node[0],
+            source=source,
+            preallocate=preallocate,
+            nodes=nodes,
+            share=share,
+            by_node=by_node if len(set(by_node)) > 1 else (),
+        )
         return DomainMemory(found, bare, tuple(self.warnings))
 
     def wrong(self, where: Element, message: str, hint: str) -> UserError:
-        return UserError(f"{self.file}:{where.line}: {message}", hint=hint)
+        return wrong(self.file, where, message, hint)
 
     def warn(self, where: Element, message: str) -> None:
         self.warnings.append(f"{self.file}:{where.line}: {message}")
@@ -159,35 +208,41 @@ class _Reader:
         found = {tag: self.only(parent, tag) for tag in _BACKING}
         return {tag: part for tag, part in found.items() if part is not None}
 
-    def pages(self, huge: Element | None) -> tuple[Pages, int | None]:
-        """The pages of the guest's only NUMA node, and the line of a `<hugepages/>` without sizes."""
+    def pages(self, huge: Element | None, cells: Sequence[int]) -> tuple[tuple[Pages, ...], int | None]:
+        """The pages of each of the guest's NUMA nodes, and the line of a `<hugepages/>` without sizes."""
         if huge is None:
-            return "thp", None
+            return tuple(_THP for _ in cells), None
         self.known(huge, _PAGE)
-        sizes = [(page, self.size(page), self.node_set(page)) for page in huge.all("page")]
+        sizes = [(page, self.size(page), node_set(self.file, page)) for page in huge.all("page")]
         if not sizes:
             if self.default is None:
                 raise self.wrong(huge, "this host has no huge pages", "name a size: <page size='1' unit='GiB'/>")
-            return self.kind(huge, self.default), huge.line
-        mine = [each for each in sizes if each[2] is not None and 0 in each[2]]
+            return tuple(self.kind(huge, self.default or 0) for _ in cells), huge.line
+        found = tuple(self.of_node(huge, cell, sizes) for cell in cells)
+        for page, size, nodes in sizes:
+            others = sorted(nodes or ())
+            if others and not set(others) & set(cells):
+                plural = "s" if others[1:] else ""
+                written = f"{format_size(size)} pages for node{plural} {_written(others)} of the guest"
+                has = "node 0 alone" if list(cells) == [0] else f"nodes {_written(list(cells))}"
+                self.warn(page, f"{written} have no effect: it has {has}")
+        return found, None
+
+    def of_node(self, huge: Element, cell: int, sizes: Sequence[tuple[Element, int, frozenset[int] | None]]) -> Pages:
+        """The pages of one of the guest's NUMA nodes."""
+        mine = [each for each in sizes if each[2] is not None and cell in each[2]]
         mine = mine or [each for each in sizes if each[2] is None]
         if len(mine) > 1:
-            raise self.wrong(mine[1][0], "node 0 of the guest has two sizes of pages", "name one size for each node")
-        for page, size, nodes in sizes:
-            others = sorted((nodes or frozenset()) - {0})
-            if others and not (mine and page is mine[0][0]):
-                written = (
-                    f"{format_size(size)} pages for node{'s' if others[1:] else ''} {_written(others)} of the guest"
-                )
-                self.warn(page, f"{written} have no effect: a guest of hugewise has node 0 alone")
+            cure = "name one size for each node"
+            raise self.wrong(mine[1][0], f"node {cell} of the guest has two sizes of pages", cure)
         if not mine:
-            self.warn(huge, "no page is for node 0 of the guest, which then has ordinary memory")
-            return "thp", None
+            self.warn(huge, f"no page is for node {cell} of the guest, which then has ordinary memory")
+            return "thp"
         page, size, _ = mine[0]
         if size == _BASE_PAGE:
             self.warn(page, "a page of 4k is none of a pool: ordinary memory, which may be huge transparently")
-            return "thp", None
-        return self.kind(page, size), None
+            return "thp"
+        return self.kind(page, size)
 
     def kind(self, where: Element, size: int) -> Pages:
         for pages, each in PAGE_OF.items():
@@ -199,48 +254,37 @@ class _Reader:
     def size(self, page: Element) -> int:
         """Bytes of a `<page>`; without a unit, its size is in KiB."""
         written = page.attributes.get("size", "")
-        size = self.scaled(page, written)
+        size = scaled(self.file, page, written)
         if size <= 0 or size & (size - 1):
             unit = page.attributes.get("unit", "KiB")
             cure = "write for example <page size='1' unit='GiB'/>"
             raise self.wrong(page, f"{written} {unit} ({size} bytes) is no size of pages", cure)
         return size
 
-    def scaled(self, where: Element, written: str) -> int:
-        """`written` in the element's unit, as bytes: as libvirt scales, KiB where there is none."""
-        unit = where.attributes.get("unit") or "KiB"
-        if re.fullmatch(r"[0-9]{1,19}", written.strip()) is None:
-            raise self.wrong(where, f"{written!r} is not a number of {unit}", "write a whole number")
-        scale = _scale(unit)
-        if scale is None:
-            raise self.wrong(
-                where, f"unit={unit!r} is not one of libvirt's", "choose from: b, KiB, MiB, GiB, KB, MB, GB"
-            )
-        return int(written) * scale
+    def shared(self, access: Element | None, root: Element) -> bool:
+        """Whether other processes can map it too: as the domain says, or one of its nodes."""
+        numa = root.first("cpu", "numa")
+        own = [cell for cell in ([] if numa is None else numa.all("cell")) if cell.attributes.get("memAccess")]
+        whole = access is not None and access.attributes.get("mode") == "shared"
+        for cell in own:
+            if (cell.attributes["memAccess"] == "shared") != whole:
+                self.warn(cell, "memAccess of one node alone has no key in a study: the access of all nodes is one")
+        return whole or any(cell.attributes["memAccess"] == "shared" for cell in own)
 
-    def node_set(self, where: Element) -> frozenset[int] | None:
-        """The nodes that `nodeset` names; None where it names none."""
-        written = where.attributes.get("nodeset")
-        if written is None:
-            return None
-        chosen: set[int] = set()
-        for part in written.split(","):
-            match = re.fullmatch(r"\s*(\^?)(\d{1,4})(?:-(\d{1,4}))?\s*", part)
-            first, last = (int(match[2]), int(match[3] or match[2])) if match else (1, 0)
-            if match is None or first > last or last > _LARGEST_NODE or (match[1] and match[3]):
-                cure = "write for example 0-3,^2"
-                raise self.wrong(where, f"nodeset={written!r} is not a set of nodes", cure)
-            chosen = chosen - {first} if match[1] else chosen | set(range(first, last + 1))
-        return frozenset(chosen)
-
-    def source(self, given: Element | None, *, huge: bool) -> Literal["memfd", "file"]:
+    def source(self, given: Element | None, *, huge: bool, share: bool) -> Literal["memfd", "file"]:
         """Of huge pages: libvirt's own default is a file of a hugetlbfs."""
         kind = None if given is None else given.attributes.get("type")
         if huge:
             if given is not None and kind == "anonymous":
                 self.warn(given, "libvirt refuses huge pages of anonymous memory; they are taken as a file's")
             return "memfd" if kind == "memfd" else "file"
-        if given is not None and kind in {"file", "memfd"}:
+        if given is not None and kind == "file" and share:
+            self.warn(
+                given,
+                "type='file' is a file below memory_backing_dir of qemu.conf, which may be on a disk; shared memory of"
+                " a guest of hugewise is a memfd",
+            )
+        elif given is not None and kind in {"file", "memfd"} and not share:
             self.warn(
                 given, f"type={kind!r} without <hugepages> has no effect: guests of hugewise have anonymous memory"
             )
@@ -261,12 +305,11 @@ class _Reader:
             )
         if "locked" in parts and not huge:
             self.warn(parts["locked"], "has no key in a study: the guest's memory can be swapped out")
-        access = parts.get("access")
-        if access is not None and access.attributes.get("mode") == "shared" and not huge:
-            self.warn(access, "mode='shared' has no key in a study: the guest's memory is private to QEMU")
 
-    def nodes(self, domain: Element) -> tuple[int, ...] | None:
-        """The host's nodes that the memory of the guest's node 0 is bound to."""
+    def nodes(self, domain: Element, cells: Sequence[int]) -> tuple[int, ...] | None:
+        """The host's nodes that the guest's memory is bound to; of a guest with several nodes, of those that are not
+        bound by themselves.
+        """
         tuning = self.only(domain, "numatune")
         if tuning is None:
             return None
@@ -275,11 +318,11 @@ class _Reader:
                 self.warn(child, f"<{child.tag}> in <numatune> is not known here and has no effect")
         chosen = self.only(tuning, "memory")
         for node in tuning.all("memnode"):
-            if node.attributes.get("cellid") == "0":
+            cell = node.attributes.get("cellid", "")
+            if not cell.isdecimal() or int(cell) not in cells:
+                self.warn(node, f"cellid={cell!r} has no effect: the guest has no such node")
+            elif len(cells) == 1:
                 chosen = node
-            else:
-                cell = node.attributes.get("cellid", "")
-                self.warn(node, f"cellid={cell!r} has no effect: a guest of hugewise has node 0 alone")
         if chosen is None:
             return None
         if chosen.attributes.get("placement") == "auto":
@@ -289,34 +332,21 @@ class _Reader:
         if mode != "strict":
             self.warn(chosen, f"mode={mode!r} binds nothing, and has no key in a study")
             return None
-        nodes = self.node_set(chosen)
+        nodes = node_set(self.file, chosen)
         return tuple(sorted(nodes)) if nodes else None
 
-    def domain(self, domain: Element, pages: Pages) -> None:
-        """Name what else of the domain is about its memory."""
-        memory = domain.first("memory")
-        page = PAGE_OF.get(pages, 1)
-        if memory is not None and self.scaled(memory, memory.text.strip()) % page:
-            size = format_size(self.scaled(memory, memory.text.strip()))
-            self.warn(memory, f"a memory of {size} is not a multiple of {format_size(page)} pages")
-        numa = domain.first("cpu", "numa")
-        for cell in () if numa is None else numa.all("cell"):
-            if cell.attributes.get("id", "0") != "0":
-                self.warn(cell, "another node of the guest has no effect: a guest of hugewise has node 0 alone")
-        for tag in ("memtune", "qemu:commandline"):
-            for other in domain.all(tag):
-                self.warn(other, f"<{tag}> is not read")
+    def domain(self, domain: Element) -> None:
+        """Name what else of the domain is about its memory, and is not read anywhere."""
+        for other in domain.all("qemu:commandline"):
+            self.warn(other, "<qemu:commandline> is not read")
 
 
-def _scale(unit: str) -> int | None:
-    """Bytes of a unit as libvirt names them, without regard to case; None where it is none."""
-    small = unit.lower()
-    if small in {"b", "byte", "bytes"}:
-        return 1
-    power = "kmgtpe".find(small[0]) + 1
-    if power == 0 or small[1:] not in {"", "ib", "b"}:
-        return None
-    return int((1000 if small[1:] == "b" else 1024) ** power)
+def _cells(root: Element) -> list[int]:
+    """The guest's NUMA nodes."""
+    numa = root.first("cpu", "numa")
+    cells = [] if numa is None else list(numa.all("cell"))
+    numbers = [cell.attributes.get("id", str(place)) for place, cell in enumerate(cells)]
+    return sorted({int(number) for number in numbers if number.isascii() and number.isdecimal()}) or [0]
 
 
 def _written(nodes: list[int]) -> str:

@@ -21,6 +21,7 @@ import select
 import signal
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,6 +49,7 @@ _READY_S, _PAUSE_S = 30.0, 0.05
 _READY, _NO_EXPORT = "NFS SERVER INITIALIZED", "No export entries found"  # in its log; the exports are read first
 _TO_LEAVE_S = 20.0
 _TRIES = 3  # a port may be taken between the look and the start
+_RUN = Path("/run/ganesha")  # it makes that when it starts, whatever it is told of its pid file
 _LAST_LINES = 4
 _NOISE = re.compile(r"DBUS|RADOS|__Register_program|principal nfs")  # of what it does not need
 
@@ -136,6 +138,7 @@ def serve(place: Scratch, link: Link, account: pwd.struct_passwd, *, cpus: tuple
     if lacking := missing():
         raise UserError(lacking[0].reason, hint=f"apt install {lacking[0].package}")
     folder, owner = place.path / _FOLDER, (account.pw_uid, account.pw_gid)
+    run_folder = not _RUN.exists()
     for left in reversed(range(_TRIES)):
         _lay_out(folder, owner)
         where = (link.bind, _free_port(link.bind))
@@ -144,7 +147,7 @@ def serve(place: Scratch, link: Link, account: pwd.struct_passwd, *, cpus: tuple
         except ProbeError as error:
             discard(str(folder))
             raise MachineError(f"the NFS server did not start: {error.message}") from None
-        export = Export(folder, *where, serving)
+        export = Export(folder, *where, serving, run_folder)
         try:
             export.await_answer()
         except BaseException:
@@ -169,6 +172,7 @@ class Export:
     bind: str
     port: int
     _serving: Serving = field(repr=False)
+    _makes_run: bool = field(default=False, repr=False)
     _closed: bool = field(default=False, repr=False)
 
     @property
@@ -228,6 +232,9 @@ class Export:
             self._serving.close()
             self._closed = True
             discard(str(self.folder))
+            if self._makes_run:
+                with suppress(OSError):  # a server of somebody else's has its files in it by now
+                    _RUN.rmdir()
 
     def text(self) -> str:
         """What the server has said."""
@@ -272,7 +279,8 @@ def _job(folder: Path, where: tuple[str, int], owner: tuple[int, int], cpus: tup
         configured.write_text(configuration(str(folder), _plugins() or "", where, owner), encoding="utf-8")
     spec = Spec(
         argv=(_program() or _PROGRAM, "-F", "-L", "STDERR", "-f", str(configured), "-p", str(folder / "pid")),
-        env={"PATH": os.environ.get("PATH", os.defpath)},
+        # libblkid, which it asks of file systems, would keep what it found in /run/blkid.
+        env={"PATH": os.environ.get("PATH", os.defpath), "BLKID_FILE": str(folder / "blkid.tab")},
         cwd=str(folder),
         stdout=str(folder / "stdout"),
         stderr=str(folder / _SAID),

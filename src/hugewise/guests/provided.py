@@ -10,32 +10,30 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from hugewise.errors import UserError
-from hugewise.guests import accelerator, boot, image, initramfs, kernels, program, survey
-from hugewise.guests.accelerator import Choice
+from hugewise.guests import accelerator, boot, disks, image, initramfs, kernels, own_image, program, survey
+from hugewise.guests.accelerator import Choice, NoKvm
 from hugewise.guests.debian import Say
 from hugewise.guests.hosting import for_one_boot
-from hugewise.guests.kernels.modules import without_nfs
+from hugewise.guests.kernels.modules import without_disks, without_nfs
 from hugewise.machine import programs
 from hugewise.machine.agent import Agent
 from hugewise.machine.foreign import heard
 from hugewise.machine.remote import RemoteMachine
-from hugewise.model.guest import HARDWARE, Architecture, Backing, Image, Initramfs, Kernel
+from hugewise.model.guest import HARDWARE, Architecture, Backing, Disk, Image, Initramfs, Kernel
 from hugewise.model.guest_record import GuestsRecord, KernelRecord, Option
 from hugewise.model.workload import Missing
 from hugewise.plan.arms import Platform
 from hugewise.study.guest import GuestUse, KernelUse
 from hugewise.study.study import Study
 
-__all__ = ["BUILD_TAKES", "FOR_A_DISK", "Provided", "look", "provide", "wanted_kernels", "without_disk"]
+__all__ = ["FOR_A_DISK", "Provided", "look", "provide", "wanted_kernels", "without_disk"]
 
 _SOURCES = "/usr/src"
 
-BUILD_TAKES = "10 to 15 minutes on two cores, once"
 FOR_A_DISK = "remove counting = true from [guest], or these workloads from the study"
 
 
@@ -47,6 +45,7 @@ class Provided:
     surveys    likewise
     pending    the image is still to be made, and a kernel without a survey to be asked
     first      what a run does before it begins, in words
+    disks      those of somebody's own, beside that of the image
     initramfs  of each kernel: one for all attempts of a session, also if another agent is built meanwhile
     """
 
@@ -59,6 +58,7 @@ class Provided:
     pending: bool = False
     initramfs: Mapping[str, Initramfs] = field(default_factory=dict)
     first: tuple[str, ...] = ()
+    disks: tuple[Disk, ...] = ()
 
     @property
     def emulated(self) -> bool:
@@ -69,6 +69,11 @@ class Provided:
     def counting(self) -> bool:
         """Whether the guests' instructions are counted."""
         return self.use.counting
+
+    @property
+    def resident(self) -> bool:
+        """Whether one guest is there for all attempts of a session."""
+        return self.use.resident
 
     @property
     def memory(self) -> int:
@@ -96,7 +101,7 @@ class Provided:
     def versions(self) -> Mapping[str, str]:
         """What takes part in a run, by name: QEMU and accelerator, kernels, the agent with their modules, image."""
         found = {
-            "qemu": program.version(program.find(self.arch)),
+            "qemu": program.version(program.find(self.arch, self.use.qemu)),
             "accelerator": f"{self.choice.accelerator}: {self.choice.why}",
             "cpu model": self.cpu,
         }
@@ -105,7 +110,7 @@ class Provided:
                 found[f"kernel {name}"] = f"{kernel.release}, SHA-256 {kernel.digest[:16]}, {kernel.origin}"
         for name, agent in self.initramfs.items():
             found[f"initramfs {name}"] = f"SHA-256 {agent.digest[:16]}"
-        if self.image.root is not None:
+        if self.image.drive:
             found["image"] = self.image.digest[:16]
         return found
 
@@ -114,12 +119,13 @@ class Provided:
         found = self.kernels[kernel]
         return {
             "accelerator": self.choice.accelerator,
-            "backing": msgspec.to_builtins(backing),
+            "backing": backing.said(),
             "counting": self.counting,
             "cpu": self.cpu,
             "cpus": self.use.cpus,
             "kernel": found.digest if isinstance(found, Kernel) else "",
             "memory": self.memory,
+            **({"resident": True} if self.resident else {}),  # what is kept of others from before is found by the rest
         }
 
     def record(self, study: Study) -> GuestsRecord:
@@ -141,7 +147,7 @@ class Provided:
                     origin=kernel.origin,
                     sha256=kernel.digest,
                     had="build" if use.build is not None else "package" if use.package is not None else "path",
-                    base_page=kernels.base_page(kernel),
+                    base_page=kernels.base_page(kernel) or self._surveyed_page(name),
                     differs=None if found is None else tuple(Option(d.symbol, d.first, d.second) for d in found),
                 )
             )
@@ -150,10 +156,16 @@ class Provided:
             accelerator=self.choice.accelerator,
             why=self.choice.why,
             counting=self.use.counting,
+            resident=self.resident,
             baseline=baseline,
             kernels=tuple(kept),
             packages=dict(self.image.packages),
         )
+
+    def _surveyed_page(self, kernel: str) -> int | None:
+        """Bytes of its base page as it said when it was booted: a kernel by path may have no configuration."""
+        found = self.surveys.get(kernel)
+        return found.page_size if isinstance(found, survey.Survey) else None
 
     def within(self) -> AbstractContextManager[None]:
         """Meanwhile programs are looked for in the image."""
@@ -199,7 +211,7 @@ def without_disk(use: GuestUse, packages: Iterable[str]) -> str | None:
 def missing(use: GuestUse) -> tuple[Missing, ...]:
     """What this host lacks to run the guests: QEMU, and the agent that runs in them."""
     arch = architecture(use)
-    lacking = [program.missing(arch)]
+    lacking = [program.missing(arch, use.qemu)]
     agent = initramfs.guest_probe(arch)
     if isinstance(agent, Missing):
         lacking.append(agent)
@@ -217,8 +229,11 @@ def provide(study: Study, packages: Callable[[Provided], tuple[str, ...]], say: 
     found: dict[str, Kernel | str] = {}
     for wanted in wanted_kernels(study):
         kernel = kernels.provide(wanted, arch, wanted.suite or use.suite, say)
+        kernel = kernel if use.image is not None else without_disks(kernel)
         found[wanted.name] = kernel if use.nfs else without_nfs(kernel)
     choice = _accelerator(use, [each for each in found.values() if isinstance(each, Kernel)])
+    if use.accelerator == "auto" and not use.counting and choice.accelerator == "tcg":
+        say(_emulated(choice))
     surveys: dict[str, survey.Survey | str] = {}
     agents: dict[str, Initramfs] = {}
     for name, had in found.items():
@@ -226,6 +241,13 @@ def provide(study: Study, packages: Callable[[Provided], tuple[str, ...]], say: 
         surveys[name] = _surveyed(had, use, choice, say)
         agents[name] = initramfs.told(initramfs.build(had))
     bare = Provided(use, arch, choice, Image(arch=arch), found, surveys, initramfs=agents)
+    own, beside = own_disks(use)
+    if own is not None:
+        name, kernel = next((name, each) for name, each in found.items() if isinstance(each, Kernel))
+        booted = own_image.Booting(kernel, agents[name], choice.accelerator, bare.cpu, use.qemu)
+        seen = own_image.image(own, use, booted, say)
+        return replace(bare, image=seen, disks=beside)
+    bare = replace(bare, disks=beside)
     lacking = packages(bare)
     if (why := without_disk(use, lacking)) is not None:
         raise UserError(f"{study.name}: {why}", hint=FOR_A_DISK)
@@ -245,6 +267,11 @@ def look(study: Study) -> Provided:
     choice = (
         Choice("tcg", "not tried yet") if use.accelerator == "auto" else Choice(use.accelerator, "as the study says")
     )
+    if use.accelerator == "auto" and not use.counting:
+        no = accelerator.refusal(arch)
+        first.append("KVM is tried, by a boot of 10 s at most" if no is None else _emulated(no))
+    if use.resident:
+        first.append("one guest is booted with the first attempt, for all attempts: verdicts are for this boot")
     for wanted in wanted_kernels(study):
         kernel = kernels.available(wanted, arch, wanted.suite or use.suite)
         found[wanted.name] = kernel or f"the kernel {wanted.name} is not in the cache yet: the first run fetches it"
@@ -257,8 +284,15 @@ def look(study: Study) -> Provided:
             f"{', '.join(unasked)}: booted once and asked for page sizes. Until then arms are planned as if there were"
             " all; those whose kernel lacks theirs are left out when the run begins"
         )
-    # Archives of sources will be there by names that begin so.
-    planned = Image(arch=arch, files=tuple(f"{_SOURCES}/{name}_VERSION.orig.tar.xz" for name in use.sources))
+    if use.image is not None:
+        own, _ = disks.of_study(use)
+        assert own is not None
+        seen = own_image.known(own, use, arch)
+        first += [] if seen is not None else [f"{use.image}: booted once and asked for its programs"]
+        planned = seen or Image(arch=arch)
+    else:
+        # Archives of sources will be there by names that begin so.
+        planned = Image(arch=arch, files=tuple(f"{_SOURCES}/{name}_VERSION.orig.tar.xz" for name in use.sources))
     return Provided(use, arch, choice, planned, found, surveys, pending=True, first=tuple(first))
 
 
@@ -266,7 +300,7 @@ def _to_have(kernel: KernelUse, suite: str) -> str:
     """How a run has a kernel that is not in the cache."""
     if kernel.build is None:
         return f"the kernel {kernel.name} is fetched: {kernel.package} of Debian {suite}"
-    return f"the kernel {kernel.name} is built by the recipe {kernel.build}: {BUILD_TAKES}"
+    return f"the kernel {kernel.name} is built by the recipe {kernel.build}: {kernels.build_takes()}"
 
 
 def _begin(study: Study) -> tuple[GuestUse, Architecture]:
@@ -292,10 +326,19 @@ def _accelerator(use: GuestUse, found: list[Kernel]) -> Choice:
         return Choice("tcg", "instructions are counted by emulation")
     if use.accelerator == "tcg":
         return Choice("tcg", "as the study says")
-    choice = accelerator.choose(found[0], initramfs.build(found[0]))
+    choice = accelerator.choose(found[0], initramfs.build(found[0]), use.qemu)
     if use.accelerator == "kvm" and choice.accelerator != "kvm":
-        raise UserError(f'accelerator = "kvm": {choice.why}', hint='write accelerator = "auto" to be emulated instead')
+        cure = f"{choice.cure}; or " if choice.cure else ""
+        hint = f'{cure}write accelerator = "auto" to be emulated instead'
+        raise UserError(f'accelerator = "kvm": {choice.why}', hint=hint)
     return choice
+
+
+def _emulated(choice: NoKvm | Choice) -> str:
+    """That `auto` emulates, why, and what would give KVM."""
+    cure = f" (for KVM: {choice.cure})" if choice.cure else ""
+    why = choice.why.removeprefix("no KVM: ")
+    return f"guests are emulated, so that counts and sizes are measured and never a time; no KVM: {why}{cure}"
 
 
 def _surveyed(kernel: Kernel, use: GuestUse, choice: Choice, say: Say) -> survey.Survey:
@@ -305,7 +348,7 @@ def _surveyed(kernel: Kernel, use: GuestUse, choice: Choice, say: Say) -> survey
         return found
     say(f"asking {kernel.name} ({kernel.release}) once for its page sizes")
     guest = accelerator.bare(kernel, choice.accelerator, cpu=model)
-    here, qemu = initramfs.build(kernel), program.find(kernel.arch)
+    here, qemu = initramfs.build(kernel), program.find(kernel.arch, use.qemu)
     with for_one_boot() as hosting, boot.boot(guest, here, hosting, program=qemu) as booted:
         agent = Agent(booted.agent, f"guest {kernel.name}", booted.error)
         hello = agent.hello()
@@ -321,5 +364,14 @@ def _image(use: GuestUse, arch: Architecture, packages: tuple[str, ...], say: Sa
     """The image that workloads run in; without packages there is nothing but the agent."""
     wanted = tuple(dict.fromkeys((*use.packages, *packages)))
     if not wanted and not use.sources:
-        return Image(arch=arch)
-    return image.image(wanted, arch, use.suite, sources=use.sources, say=say)
+        return Image(arch=arch, programs=tuple(use.files))
+    files = {path: Path(here) for path, here in use.files.items()}
+    return image.image(wanted, arch, use.suite, sources=use.sources, files=files, say=say)
+
+
+def own_disks(use: GuestUse) -> tuple[Disk | None, tuple[Disk, ...]]:
+    """Those that a study names, which nobody else writes now. Raises UserError."""
+    own, beside = disks.of_study(use)
+    for each in (*beside, *([] if own is None else [own])):
+        disks.must_be_free(each)
+    return own, beside

@@ -6,11 +6,12 @@ Source of the options: qemu(1); docs/system of QEMU 7.2, the oldest version that
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
-from hugewise.model.guest import PAGE_OF, Architecture, Backing, Guest
+from hugewise.model.guest import PAGE_OF, Architecture, Backing, BackingCell, Guest
 
 __all__ = ["PORT", "PROGRAMS", "ROOT", "QemuPlaces", "argv", "cpu_model", "thp_disable"]
 
@@ -18,7 +19,7 @@ PROGRAMS: dict[Architecture, str] = {"x86-64": "qemu-system-x86_64", "arm64": "q
 
 # The virtio-serial port through which the agent is spoken to.
 PORT = "hugewise"
-# The descriptor of the guest's disk: the first that the launcher gives.
+# The descriptor of the first file of the guest's disks: the first that the launcher gives.
 ROOT = 3
 
 _CLOCK = "clock=vm,base=2024-01-01T00:00:00"
@@ -32,10 +33,12 @@ class QemuPlaces(msgspec.Struct, frozen=True, kw_only=True):
     """Files that QEMU is to open, by paths that its account can reach.
 
     kernel, initramfs   as QEMU is to open them (they may be copies of the guest's)
-    root                whether the guest's ext4 is there, open for reading as the descriptor `ROOT`
+    root                whether the files of the guest's disks are there, open for reading as the descriptors from
+                        `ROOT` on, in the order of `Guest.drives`
     agent, qmp          unix sockets on which this process listens; QEMU connects to them when it starts
-    hugetlbfs           folder of a mounted hugetlbfs, for the backing `file`
+    hugetlbfs           folders of mounted hugetlbfs by page size in bytes, for the backing `file`
     tap                 a tap interface that is there, for the network `tap`
+    threads             of QEMU that get the memory before the guest boots
     """
 
     kernel: str
@@ -43,13 +46,14 @@ class QemuPlaces(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     qmp: str
     root: bool = False
-    hugetlbfs: str | None = None
+    hugetlbfs: Mapping[int, str] = {}
     tap: str | None = None
+    threads: int = 1
 
 
 def thp_disable(backing: Backing) -> Literal["none", "all"]:
     """What the launcher sets for QEMU: memory of base pages alone is had by prctl, whatever QEMU advises."""
-    return "all" if backing.pages == "base" else "none"
+    return "all" if "base" in backing.kinds else "none"
 
 
 def argv(guest: Guest, *, program: str, places: QemuPlaces) -> tuple[str, ...]:
@@ -62,7 +66,7 @@ def argv(guest: Guest, *, program: str, places: QemuPlaces) -> tuple[str, ...]:
     words = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
     words += ["-name", "hugewise", "-machine", _machine(guest), "-accel", _accelerator(guest)]
     words += ["-cpu", cpu_model(guest), "-smp", str(guest.cpus), "-m", f"size={guest.memory // _MIB}M"]
-    words += ["-object", _memory(guest, places.hugetlbfs), "-seed", str(guest.seed)]
+    words += [*_all_memory(guest, places), "-seed", str(guest.seed)]
     if guest.counting:
         words += ["-icount", "shift=0,sleep=off", "-rtc", _CLOCK]
     words += ["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]
@@ -70,36 +74,32 @@ def argv(guest: Guest, *, program: str, places: QemuPlaces) -> tuple[str, ...]:
     words += ["-chardev", f"socket,id=agent,path={_plain(places.agent)},server=off"]
     words += ["-device", _device(guest, "virtio-serial-pci", "id=ports,max_ports=2")]
     words += ["-device", f"virtserialport,bus=ports.0,chardev=agent,name={PORT}"]
-    if places.root:
-        # The image is open for reading alone; what the guest writes goes to an unnamed temporary file.
-        words += ["-add-fd", f"fd={ROOT},set={ROOT}"]
-        words += ["-drive", f"if=none,id=root,format=raw,snapshot=on,file=/dev/fdset/{ROOT}"]
-        words += ["-device", _device(guest, "virtio-blk-pci", "drive=root")]
+    words += _drives(guest)
     words += _network(guest, places.tap)
-    return (*words, "-kernel", places.kernel, "-initrd", places.initramfs, "-append", _append(guest, places))
+    return (*words, "-kernel", places.kernel, "-initrd", places.initramfs, "-append", _append(guest))
 
 
 def _check(guest: Guest, places: QemuPlaces) -> None:
     if guest.counting and guest.accelerator != "tcg":
         raise ValueError("instructions are counted by TCG alone")
-    if guest.counting and (guest.cpus != 1 or guest.image.root is not None or guest.network != "none"):
+    if guest.counting and (guest.cpus != 1 or guest.drives or guest.network != "none"):
         raise ValueError("a counting guest has one vCPU, no disk and no network: their timing would reach the count")
-    if (guest.image.root is None) == places.root:
-        raise ValueError("the image's root and the place of the root go together")
-    page = PAGE_OF.get(guest.backing.pages, _MIB)
-    if guest.memory <= 0 or guest.memory % page:
-        raise ValueError(f"guest memory of {guest.memory} bytes is not a multiple of {page}")
-    if guest.backing.source == "file" and guest.backing.pages in PAGE_OF and places.hugetlbfs is None:
-        raise ValueError("hugetlb pages of a file need a hugetlbfs")
+    if bool(guest.drives) != places.root:
+        raise ValueError("the guest's disks and the places of their files go together")
+    for part in guest.backing.parts(guest.memory):
+        page = PAGE_OF.get(part.pages, _MIB)
+        if part.memory <= 0 or part.memory % page:
+            raise ValueError(f"guest memory of {part.memory} bytes is not a multiple of {page}")
+        if guest.backing.source == "file" and part.pages in PAGE_OF and page not in places.hugetlbfs:
+            raise ValueError("hugetlb pages of a file need a hugetlbfs")
     if guest.network == "tap" and places.tap is None:
         raise ValueError("the network tap needs an interface")
 
 
 def _machine(guest: Guest) -> str:
-    if guest.arch == "arm64":
-        return "virt,memory-backend=ram"
     # The older machine has fewer devices with timers of their own.
-    return "pc,memory-backend=ram" if guest.counting else "q35,memory-backend=ram"
+    name = "virt" if guest.arch == "arm64" else "pc" if guest.counting else "q35"
+    return name if guest.backing.cells else f"{name},memory-backend=ram"
 
 
 def _accelerator(guest: Guest) -> str:
@@ -122,18 +122,46 @@ def cpu_model(guest: Guest) -> str:
     return guest.cpu if "cx16" in guest.cpu else f"{guest.cpu},-cx16"
 
 
-def _memory(guest: Guest, hugetlbfs: str | None) -> str:
-    backing = guest.backing
-    rest = f"id=ram,size={guest.memory // _MIB}M,prealloc={_on(backing.preallocate)}"
-    if backing.nodes:
-        rest += "".join(f",host-nodes={node}" for node in backing.nodes) + ",policy=bind"
-    page = PAGE_OF.get(backing.pages)
+def _all_memory(guest: Guest, places: QemuPlaces) -> list[str]:
+    """The guest's memory: one object, or one for each of its NUMA nodes."""
+    words: list[str] = []
+    for number, part in enumerate(guest.backing.parts(guest.memory)):
+        name = f"ram{number}" if guest.backing.cells else "ram"
+        words += ["-object", _memory(name, part, guest.backing, places)]
+        if guest.backing.cells:
+            cpus = "".join(f",cpus={cpu}" for cpu in part.cpus)
+            words += ["-numa", f"node,nodeid={number}{cpus},memdev={name}"]
+    return words
+
+
+def _memory(name: str, part: BackingCell, backing: Backing, places: QemuPlaces) -> str:
+    rest = f"id={name},size={part.memory // _MIB}M,prealloc={_on(backing.preallocate)}"
+    if backing.preallocate and places.threads > 1:
+        rest += f",prealloc-threads={places.threads}"
+    if part.nodes:
+        rest += "".join(f",host-nodes={node}" for node in part.nodes) + ",policy=bind"
+    page = PAGE_OF.get(part.pages)
     if page is None:
-        return f"memory-backend-ram,{rest}"
+        return f"memory-backend-memfd,{rest},share=on" if backing.share else f"memory-backend-ram,{rest}"
     if backing.source == "memfd":
         return f"memory-backend-memfd,{rest},hugetlb=on,hugetlbsize={page // _MIB}M,share=on"
-    assert hugetlbfs is not None
-    return f"memory-backend-file,{rest},mem-path={_plain(hugetlbfs)},share=on"
+    return f"memory-backend-file,{rest},mem-path={_plain(places.hugetlbfs[page])},share=on"
+
+
+def _drives(guest: Guest) -> list[str]:
+    """Its disks. They are open for reading alone; what the guest writes goes to unnamed temporary files."""
+    words: list[str] = []
+    descriptor = ROOT
+    for number, disk in enumerate(guest.drives):
+        options, layer = [f"if=none,id=disk{number},snapshot=on"], ""
+        for file in disk.files:
+            words += ["-add-fd", f"fd={descriptor},set={descriptor}"]
+            options.append(f"{layer}driver={file.format}")
+            options.append(f"{layer}file.driver=file,{layer}file.filename=/dev/fdset/{descriptor}")
+            layer += "backing."
+            descriptor += 1
+        words += ["-drive", ",".join(options), "-device", _device(guest, "virtio-blk-pci", f"drive=disk{number}")]
+    return words
 
 
 def _device(guest: Guest, name: str, options: str) -> str:
@@ -153,14 +181,14 @@ def _network(guest: Guest, tap: str | None) -> list[str]:
     return ["-netdev", f"tap,id=net,ifname={_plain(tap)},script=no,downscript=no", "-device", f"{card},mac={mac}"]
 
 
-def _append(guest: Guest, places: QemuPlaces) -> str:
+def _append(guest: Guest) -> str:
     words = [f"console={'ttyAMA0' if guest.arch == 'arm64' else 'ttyS0'}", "quiet", "panic=-1"]
     if guest.arch == "x86-64":
         words.append("reboot=t")
         if guest.accelerator == "tcg":
             words.append("tsc=reliable")  # on a busy host an emulated clock looks broken to the kernel's watchdog
-    if places.root:
-        words.append("hugewise.root=/dev/vda")
+    if guest.image.drive:
+        words.append(f"hugewise.root={guest.image.place or '/dev/vda'}")
     return " ".join([*words, *guest.append])
 
 

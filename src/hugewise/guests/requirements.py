@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hugewise.errors import UserError
-from hugewise.guests import accelerator, debian, image, initramfs, kernels, nfs, program, provided, survey
+from hugewise.guests import accelerator, debian, disks, image, initramfs, kernels, nfs, program, provided, survey
 from hugewise.guests.hosting import qemu_account
 from hugewise.host import network
 from hugewise.model.check import Check, State
 from hugewise.model.guest import PAGE_OF, Architecture
 from hugewise.model.results import LeftOut
 from hugewise.model.workload import Missing
-from hugewise.study.guest import KernelUse
+from hugewise.study.guest import GuestUse, KernelUse
 from hugewise.study.study import Study
 
-__all__ = ["checks"]
+__all__ = ["checks", "refusals"]
 
 _SECTION = "its guests"
 
@@ -31,14 +31,14 @@ def checks(
     use = study.guest
     assert use is not None
     arch = provided.architecture(use)
-    yield _qemu(arch)
+    yield _qemu(arch, use.qemu)
     agent = initramfs.guest_probe(arch)
     yield _missing("agent", agent) if isinstance(agent, Missing) else Check(_SECTION, "agent", "ok", str(agent))
     yield _accelerator(study, arch)
     yield from _root(study, privileged=privileged)
     wanted = sorted({*use.packages, *packages})
     # What a study refuses cannot be had: a guest that counts has no image.
-    made = bool(wanted or use.sources) and provided.without_disk(use, wanted) is None
+    made = bool(wanted or use.sources) and use.image is None and provided.without_disk(use, wanted) is None
     cached = made and image.cached(wanted, arch, use.suite, use.sources)
     used = provided.wanted_kernels(study)
     if (made and not cached) or any(_to_fetch(kernel, arch, kernel.suite or use.suite) for kernel in used):
@@ -60,6 +60,9 @@ def checks(
         yield from (_missing("NFS server", each) for each in nfs.missing())
     for left in beside:
         yield Check(_SECTION, left.cell, "missing", left.reason, _install(left.packages), left.packages)
+    yield from _disks(use)
+    if use.image is not None:
+        return
     if (why := provided.without_disk(use, wanted)) is not None:
         yield Check(_SECTION, "image", "missing", why, provided.FOR_A_DISK)
     elif made:
@@ -69,11 +72,41 @@ def checks(
         yield Check(_SECTION, "image", "ok", f"{when}, of Debian {use.suite}: {' '.join(wanted)}{sources}")
 
 
+def refusals(left_out: Iterable[LeftOut], *, nothing: bool) -> Iterator[Check]:
+    """What a dry run leaves out for another reason than a package: each reason once. `nothing`: no cell is left."""
+    reasons: dict[str, list[str]] = {}
+    for left in left_out:
+        reasons.setdefault(left.reason, []).append(left.what)
+    for reason, of in reasons.items():
+        more = f" and {len(of) - 1} more" if len(of) > 1 else ""
+        yield Check(_SECTION, f"{of[0]}{more}", "missing" if nothing else "limited", f"left out: {reason}")
+
+
+def _disks(use: GuestUse) -> Iterator[Check]:
+    """Disks of one's own: that they are there, and that nobody writes them."""
+    try:
+        root, others = disks.of_study(use)
+    except UserError as error:
+        yield Check(_SECTION, "disks", "missing", error.message, error.hint)
+        return
+    for name, each in [("image", root), *(("disk", disk) for disk in others)]:
+        if each is None:
+            continue
+        try:
+            disks.must_be_free(each)
+        except UserError as error:
+            yield Check(_SECTION, name, "missing", error.message, error.hint)
+        else:
+            below = f", which stands on {each.files[1].path}" if each.files[1:] else ""
+            said = f"{each.files[0].path} ({each.files[0].format}){below}: read alone, through a throw-away overlay"
+            yield Check(_SECTION, name, "ok", said)
+
+
 def _root(study: Study, *, privileged: bool) -> Iterator[Check]:
     """What of the study only root can have on this host."""
     use = study.guest
     assert use is not None
-    pools = [each.name for each in study.policies if each.backed_by.pages in PAGE_OF]
+    pools = [each.name for each in study.policies if PAGE_OF.keys() & set(each.backed_by.kinds)]
     needing = [
         *(['network = "tap"'] if use.network == "tap" else []),
         *(["nfs = true"] if use.nfs else []),
@@ -98,11 +131,11 @@ def _to_fetch(use: KernelUse, arch: Architecture, suite: str) -> bool:
         return False  # said of the kernel
 
 
-def _qemu(arch: Architecture) -> Check:
-    lacking = program.missing(arch)
+def _qemu(arch: Architecture, named: str | None) -> Check:
+    lacking = program.missing(arch, named)
     if lacking is not None:
         return _missing("QEMU", lacking)
-    return Check(_SECTION, "QEMU", "ok", program.version(program.find(arch)))
+    return Check(_SECTION, "QEMU", "ok", program.version(program.find(arch, named)))
 
 
 def _accelerator(study: Study, arch: Architecture) -> Check:
@@ -110,14 +143,16 @@ def _accelerator(study: Study, arch: Architecture) -> Check:
     assert use is not None
     if use.counting:
         return Check(_SECTION, "accelerator", "ok", "tcg: instructions are counted by emulation")
-    why = "as the study says" if use.accelerator == "tcg" else accelerator.refusal(arch)
-    if why is None:
+    if use.accelerator == "tcg":
+        told = "tcg: counts and sizes, and never a time (as the study says)"
+        return Check(_SECTION, "accelerator", "limited", told, 'write accelerator = "auto" where there is KVM')
+    no = accelerator.refusal(arch)
+    if no is None:
         return Check(_SECTION, "accelerator", "ok", "KVM is tried when a run begins, by a boot of 10 s at most")
     if use.accelerator == "kvm":
-        return Check(_SECTION, "accelerator", "missing", why, 'write accelerator = "auto" to be emulated instead')
-    return Check(
-        _SECTION, "accelerator", "limited", f"tcg: counts and sizes, and never a time ({why})", "measure on a KVM host"
-    )
+        cure = f'{no.cure}; or write accelerator = "auto" to be emulated instead'
+        return Check(_SECTION, "accelerator", "missing", no.why, cure)
+    return Check(_SECTION, "accelerator", "limited", f"tcg: counts and sizes, and never a time ({no.why})", no.cure)
 
 
 def _kernel(use: KernelUse, arch: Architecture, suite: str, model: str) -> Iterator[Check]:
@@ -140,7 +175,7 @@ def _kernel(use: KernelUse, arch: Architecture, suite: str, model: str) -> Itera
         _SECTION,
         name,
         "limited",
-        f"the first run builds it by the recipe {use.build}, {provided.BUILD_TAKES}",
+        f"the first run builds it by the recipe {use.build}, {kernels.build_takes()}",
         f"hugewise guest kernel build {use.build}",
     )
 

@@ -91,9 +91,11 @@ def _of(folder: Path) -> Iterator[CacheEntry]:
         groups.setdefault(path.name if hidden else path.name.partition(".")[0], []).append(path)
     for name, paths in groups.items():
         unfinished = name.startswith(".")
+        made = folder / name.removeprefix(".").partition(".")[0]
+        told = f"being made: {made.name[:8]}" if unfinished and cache.busy(made) else f"{_UNFINISHED} {name}"
         yield CacheEntry(
             kind=folder.name,
-            name=f"{_UNFINISHED} {name}" if unfinished else f"{_called(folder / name)} ({name[:8]})",
+            name=told if unfinished else f"{_called(folder / name)} ({name[:8]})",
             size=sum(map(_size, paths)),
             used=max(path.lstat().st_mtime for path in paths),
             paths=tuple(sorted(paths)),
@@ -106,7 +108,7 @@ def _called(path: Path) -> str:
     try:
         match path.parent.name:
             case "kernels" if not path.exists():
-                return "log of a build that failed"
+                return "log of a build that is under way" if cache.busy(path) else "log of a build that failed"
             case "kernels":
                 kernel = msgspec.json.decode((path / store.RECORD).read_bytes(), type=Kernel)
                 return f"{kernel.name} {kernel.release}"

@@ -136,13 +136,17 @@ class Leaf(Contained):
     def processes(self) -> list[int]:
         return sorted(set(_pids(self.folders[:1])))
 
-    def limit_memory(self, size: int) -> None:
-        """Let the processes inside, and the page cache they fill, have at most `size` bytes. Raises HugewiseError."""
+    def limit_memory(self, size: int, *, swapping: bool = False) -> None:
+        """Let the processes inside, and the page cache they fill, have at most `size` bytes. Raises HugewiseError.
+
+        `swapping`: what is more is to be swapped out. Version 1 does that at its one limit as long as there is swap.
+        """
         if self.memory is None:
             raise _CannotError(
                 "memory = ... needs a memory cgroup, and there is none", hint="sudo hugewise ...; see: hugewise doctor"
             )
-        name = "memory.max" if (self.memory / "memory.max").exists() else "memory.limit_in_bytes"
+        whole = "memory.high" if swapping else "memory.max"
+        name = whole if (self.memory / whole).exists() else "memory.limit_in_bytes"
         try:
             (self.memory / name).write_text(str(size))
         except OSError as error:

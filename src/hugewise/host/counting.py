@@ -14,7 +14,6 @@ import select
 import subprocess
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 
 from hugewise.errors import ProbeError
 from hugewise.machine import probe
@@ -70,12 +69,7 @@ class Counting:
 
     def close(self) -> None:
         """End it, whatever it does."""
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+        probe.put_away(self._process)
 
     def _await(self, phase: str) -> None:
         while True:

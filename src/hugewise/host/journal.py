@@ -17,13 +17,14 @@ import msgspec
 
 from hugewise import reading
 from hugewise.errors import HugewiseError, LockedError, SettingError, StorageError, UserError
-from hugewise.host import cgroup, hugetlbfs, knob, network, pool, scratch
+from hugewise.host import cgroup, fragmenter, hugetlbfs, knob, network, pagesets, pool, scratch, swap
 from hugewise.host.ledger import FoldersMade, JournalClosed, JournalOpened, JournalRecord, Ledger
 from hugewise.host.lock import boot_id
 from hugewise.machine.drift import Drift
+from hugewise.machine.proc import start_time
 from hugewise.model.host import Host
 
-__all__ = ["JOURNAL", "Journal", "Recovery", "ledger_of", "recover", "start_time"]
+__all__ = ["JOURNAL", "Journal", "Recovery", "ledger_of", "recover"]
 
 JOURNAL = Path("/var/lib/hugewise/journal.jsonl")
 
@@ -39,15 +40,6 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     left: tuple[Drift, ...] = ()
     killed: int = 0
     note: str | None = None
-
-
-def start_time(host: Host, pid: int) -> int | None:
-    """Start of a process in clock ticks since boot (field 22 of /proc/PID/stat); None when it is gone or a zombie."""
-    try:
-        fields = host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in ("Z", "X", "x") else int(fields[19])
 
 
 class Journal:
@@ -208,6 +200,7 @@ def _check_trust(path: Path, ledger: Ledger) -> None:
     foreign += [name for name in ledger.scratch if not scratch.is_named(name)]
     foreign += [name for name in ledger.mounts if not hugetlbfs.is_own(name)]
     foreign += [name for name in ledger.links if not network.is_own(name)]
+    foreign += [name for name in ledger.swaps if not swap.is_named(name)]
     if status.st_uid != os.geteuid() or status.st_mode & 0o022 or foreign:
         what = f"it names {foreign[0]}" if foreign else "others can write it"
         raise UserError(f"{path} cannot be trusted: {what}", hint=f"look at it, then remove it: rm {path}")
@@ -239,19 +232,30 @@ class _Replay:
     def all(self) -> None:
         """Every step."""
         ledger = self.ledger
+        for one in ledger.fragmenters:  # mostly the kernel was here before: they end with the run
+            self._do(fragmenter.end, self.host, one)
         self._do(self._knobs)
         self._do(self._pools)
         for made in ledger.folders:
             self._do(self._kill, made)
         for mount in ledger.mounts:  # a file in it would keep its pages
             self._do(hugetlbfs.remove, mount)
+        for path in ledger.swaps:  # what was swapped out is of processes that have been killed
+            self._do(self._unswap, path)
         self._do(self._in_use)
         for name in reversed(ledger.links):
             self._do(network.remove, name)
         self.scratch()
+        if ledger.drained is not None and pagesets.put_back(self.host, ledger.drained):
+            self.put_back[pagesets.FRACTION] = ledger.drained
+        if ledger.fragmenters:  # what others have allocated meanwhile lies scattered
+            fragmenter.compact(self.host)
+            self.put_back[fragmenter.COMPACT] = "1"
 
     def scratch(self) -> None:
-        """The folders of attempts, in which a workload may have left anything."""
+        """The folders of attempts, in which a workload may have left anything; and swap files that are not in use."""
+        for path in self.ledger.swaps:
+            self._do(swap.remove, path)
         for folder in self.ledger.scratch:
             if scratch.is_own(folder):
                 self._do(scratch.discard, folder)
@@ -287,6 +291,11 @@ class _Replay:
 
     def _in_use(self) -> None:
         self.left += pool.in_use_still(self.host, self.ledger)
+
+    def _unswap(self, path: str) -> None:
+        if swap.in_use(path):
+            swap.remove(path)
+            self.put_back[path] = "removed"
 
     def _kill(self, made: FoldersMade) -> None:
         self.killed += cgroup.clear(made)

@@ -12,7 +12,9 @@ from typing import Protocol
 import msgspec
 
 __all__ = [
+    "Draining",
     "FoldersMade",
+    "Fragmenting",
     "Intent",
     "JournalClosed",
     "JournalOpened",
@@ -27,6 +29,7 @@ __all__ = [
     "PoolReturn",
     "Scratched",
     "Share",
+    "Swapped",
     "Turned",
     "TurnedBeside",
     "Yielded",
@@ -124,6 +127,25 @@ class Mounted(msgspec.Struct, frozen=True, tag="mounted"):
     path: str
 
 
+class Fragmenting(msgspec.Struct, frozen=True, tag="fragmenting"):
+    """A process that is about to keep the free memory in pieces, for as long as it lives. `pid_start`: its start."""
+
+    pid: int
+    pid_start: int
+
+
+class Draining(msgspec.Struct, frozen=True, tag="draining"):
+    """vm.percpu_pagelist_high_fraction is about to be changed for some seconds; what it was."""
+
+    before: str
+
+
+class Swapped(msgspec.Struct, frozen=True, tag="swapped"):
+    """A swap file that is about to be made."""
+
+    path: str
+
+
 class JournalClosed(msgspec.Struct, frozen=True, tag="closed"):
     """Last record: everything is put back, or reported."""
 
@@ -143,6 +165,9 @@ JournalRecord = (
     | Scratched
     | Linked
     | Mounted
+    | Draining
+    | Fragmenting
+    | Swapped
     | JournalClosed
 )
 
@@ -189,6 +214,9 @@ class Ledger:
         self.scratch: list[str] = []
         self.links: list[str] = []
         self.mounts: list[str] = []
+        self.fragmenters: list[Fragmenting] = []
+        self.swaps: list[str] = []
+        self.drained: str | None = None
         self._under_way: tuple[KnobTurn, ...] = ()
 
     def add(self, record: JournalRecord) -> None:
@@ -213,12 +241,12 @@ class Ledger:
                     self._yield_pool(path, int(found))
             case PoolIntent() | PoolGranted() | PoolReturn():
                 self._add_pool(record)
-            case FoldersMade() | Scratched() | Linked() | Mounted():
+            case FoldersMade() | Scratched() | Linked() | Mounted() | Fragmenting() | Draining() | Swapped():
                 self._add_made(record)
             case JournalClosed():
                 self.closed = True
 
-    def _add_made(self, record: FoldersMade | Scratched | Linked | Mounted) -> None:
+    def _add_made(self, record: FoldersMade | Scratched | Linked | Mounted | Fragmenting | Draining | Swapped) -> None:
         match record:
             case FoldersMade():
                 self.folders.append(record)
@@ -228,6 +256,12 @@ class Ledger:
                 self.links.extend(names)
             case Mounted(path):
                 self.mounts.append(path)
+            case Fragmenting():
+                self.fragmenters.append(record)
+            case Draining(before):
+                self.drained = before if self.drained is None else self.drained
+            case Swapped(path):
+                self.swaps.append(path)
 
     def _add_pool(self, record: PoolIntent | PoolGranted | PoolReturn) -> None:
         match record:

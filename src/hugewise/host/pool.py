@@ -14,6 +14,7 @@ Sources: Documentation/admin-guide/mm/hugetlbpage.rst of the Linux kernel; get_t
 
 from __future__ import annotations
 
+import mmap
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -27,13 +28,14 @@ from hugewise.machine.drift import Drift
 from hugewise.model.host import Host
 from hugewise.model.pages import HUGETLB
 
-__all__ = ["Pools", "Where", "available", "give_back", "in_use", "in_use_still", "pool_folder"]
+__all__ = ["Pools", "Where", "available", "give_back", "hold", "in_use", "in_use_still", "pool_folder"]
 
 Where = tuple[int, int | None]  # pages of a size in bytes, on one NUMA node or (None) on any
 
 _TRIES = 3
 _PATIENCE_S = 5.0
 _PAUSE_S = 0.001
+_MAP_HUGETLB, _MAP_HUGE_SHIFT = 0x40000, 26  # <asm-generic/hugetlb_encode.h>: the same on x86-64 and arm64
 _COMPACT = "/proc/sys/vm/compact_memory"
 
 
@@ -55,6 +57,24 @@ def available(host: Host, size: int, node: int | None = None) -> int:
     """Pages that are free and promised to nobody: what a program can map now."""
     folder = pool_folder(size, node)
     return max(0, _number(host, f"{folder}/free_hugepages") - _number(host, f"{folder}/resv_hugepages"))
+
+
+def hold(host: Host, size: int) -> mmap.mmap | None:
+    """Promise all that is free of the pool to a mapping of this process, which never touches it, until that is closed:
+    whoever maps such pages meanwhile has them of the kernel, and not of what is reserved for others. None: nothing was
+    free. Raises SettingError.
+    """
+    pages = available(host, size)
+    if not pages:
+        return None
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_HUGETLB | (size.bit_length() - 1) << _MAP_HUGE_SHIFT
+    try:
+        return mmap.mmap(-1, pages * size, flags=flags)
+    except OSError as error:
+        raise SettingError(
+            f"{pages} free pages of {size >> 10} kB, reserved for other arms, cannot be held back: {error.strerror}",
+            hint="other programs take them meanwhile, or a hugetlb cgroup has a limit: see who, then run it again",
+        ) from None
 
 
 def in_use(host: Host, size: int, node: int | None = None) -> int:

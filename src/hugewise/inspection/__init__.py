@@ -1,5 +1,5 @@
-"""What backs a process that runs now, held against what a policy or the rules in force promise: `hugewise verify`.
+"""What backs processes that run now: as it is (`hugewise inspect`), or against what was promised (`hugewise verify`).
 
 Imports `attempt`, `policies`, `host`, `machine` and the rooms below. A new reason why pages were not given goes here:
-`reasons`, with what it needs to know read in `look` or `rules`.
+`reasons`, with what it needs to know read in `look` or `rules`. What `inspect` says as JSON is `inspected`.
 """

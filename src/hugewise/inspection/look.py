@@ -20,7 +20,7 @@ from hugewise.machine import maps, probe, proc
 from hugewise.machine.patience import PATIENCE_S, Patience, StuckError
 from hugewise.model.scene import Named
 
-__all__ = ["DeniedError", "GoneError", "Look", "Looker", "coverage", "whole_blocks"]
+__all__ = ["DeniedError", "GoneError", "Look", "Looker", "account", "command", "coverage", "identity", "whole_blocks"]
 
 _WANTED = ("GLIBC_TUNABLES", "MALLOC_CONF", "PYTHONMALLOC", "LD_PRELOAD")
 _MOST = 1 << 20  # bytes of environment, of a command line, of a status
@@ -70,23 +70,24 @@ class Looker:
 
     source    how page sizes are looked up
     named     which of their memory is meant
+    scanned   whether the probe is to look at page sizes too (`Look.coverage`)
     patience  how long is waited for what a process keeps from being read
     """
 
-    def __init__(self, source: probe.Source, named: Named = "all") -> None:
-        self.source, self.named, self.patience = source, named, Patience(PATIENCE_S)
+    def __init__(self, source: probe.Source, named: Named = "all", *, scanned: bool = True) -> None:
+        self.source, self.named, self.scanned, self.patience = source, named, scanned, Patience(PATIENCE_S)
         self._left = _MOST_MAPPINGS
         self._programs: dict[tuple[int, int, int], ProgramFile] = {}
 
     def look(self, pid: int) -> Look:
         """Look at a process, all of it at the same program. Raises GoneError, DeniedError, ProbeError."""
         for _ in range(_TRIES):
-            before = _identity(pid)
+            before = identity(pid)
             try:
                 found = self._look(pid)
             except StuckError as error:
                 raise DeniedError(str(error), "end who holds it, or whom it waits for, and ask again") from None
-            if _identity(pid) == before:
+            if identity(pid) == before:
                 self._left -= len(found.mappings)
                 return found
         raise GoneError("it has become another program each time while it was looked at")
@@ -116,7 +117,7 @@ class Looker:
             pid=pid,
             command=self.patience.of(lambda: _command(folder)) or status.get("Name", "").strip(),
             uid=_uid(status),
-            coverage=coverage(alive, self.source, ranges),
+            coverage=coverage(alive, self.source, ranges) if self.scanned else {},
             mappings=[each for each in mappings if ranges is None or _meets(each, ranges)],
             thp_disabled=None if "THP_enabled" not in status else status["THP_enabled"].strip() == "0",
             environment=environment,
@@ -170,8 +171,10 @@ def _whole_blocks(pid: int, mappings: list[BackedMapping], size: int, base: int)
     return found
 
 
-def _identity(pid: int) -> tuple[bytes, bytes]:
-    """What is another one when the number was given to another process, or when this one has become another program."""
+def identity(pid: int) -> tuple[bytes, bytes]:
+    """When it was started (ticks since the boot), and its auxiliary vector: together they are others when the
+    number was given to another process, or when this one has become another program.
+    """
     started = _bytes(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()[19:20]
     return b"".join(started), _bytes(Path(f"/proc/{pid}/auxv"))
 
@@ -211,6 +214,17 @@ def _mappings(folder: Path, patience: Patience) -> Iterator[BackedMapping]:
         raise
     except OSError:
         raise GoneError("it has ended") from None
+
+
+def command(pid: int) -> str:
+    """What a process is called, as `Look.command`; nothing where it has ended."""
+    folder = Path(f"/proc/{pid}")
+    return _command(folder) or _bytes(folder / "comm").decode("utf-8", "replace").strip()
+
+
+def account(pid: int) -> int:
+    """The account of a process; -1 where it has ended."""
+    return _uid(proc.fields(_bytes(Path(f"/proc/{pid}/status")).decode("utf-8", "replace")))
 
 
 def _command(folder: Path) -> str:

@@ -18,11 +18,13 @@ from hugewise.quantity import format_duration, format_size, readable_size
 __all__ = [
     "Reason",
     "ReasonId",
+    "class_of",
     "eligible",
     "ignored",
     "not_base",
     "not_huge",
     "not_pooled",
+    "sentence",
     "tunables",
     "unknown",
     "waiting",
@@ -70,7 +72,7 @@ def _rest(mapping: BackedMapping) -> int:
     return max(0, mapping.anonymous - mapping.huge)
 
 
-def _class(mapping: BackedMapping, rules: Rules, size: int, *, disabled: bool | None) -> ReasonId:
+def class_of(mapping: BackedMapping, rules: Rules, size: int, *, disabled: bool | None) -> ReasonId:
     """Why anonymous memory of the mapping that has room for a page of `size` bytes is not in one."""
     mode = rules.sizes.get(size, "never")
     if disabled:
@@ -97,7 +99,7 @@ def _classes(one: Look, rules: Rules, size: int) -> tuple[Counter[ReasonId], lis
         within = min(rest, max(0, mapping.room(size) - mapping.huge))
         found["too-small"] += rest - within
         if within:
-            why = _class(mapping, rules, size, disabled=one.thp_disabled)
+            why = class_of(mapping, rules, size, disabled=one.thp_disabled)
             found[why] += within
             if why == "eligible-not-backed":
                 pending.append(mapping)
@@ -144,39 +146,45 @@ def not_huge(
     much = total["eligible-not-backed"] - (given if target.size != rules.pmd else 0)
     if much > 0:
         yield _pending(much, named, pending, rules, whole)
-    for name, text, cure in _SENTENCES:
+    for name in _SENTENCES:
         if total[name]:
-            mode = f"{THP}/hugepages-{target.size >> 10}kB/enabled"
-            said = text.format(size=named, much=readable_size(total[name]))
-            yield Reason(id=name, text=said, bytes=total[name], cure=(cure or "").format(knob=mode, top=THP) or None)
+            yield sentence(name, target.size, total[name])
     yield from _shared(looks, rules, target.size)
     yield from _other_sizes(looks, target)
 
 
-_SENTENCES: tuple[tuple[ReasonId, str, str | None], ...] = (
-    (
-        "disabled-by-itself",
+_SENTENCES: dict[ReasonId, tuple[str, str | None]] = {
+    "disabled-by-itself": (
         "{much} of a process for which transparent huge pages are switched off (prctl 41, PR_SET_THP_DISABLE): by"
         " itself, by what started it, or by MemoryTHP=disable",
         "see who does: redis has disable-thp, MariaDB does it at its start; systemd: systemctl show -p MemoryTHP UNIT",
     ),
-    ("advised-against", "{much} that the program itself asked to have no huge pages (MADV_NOHUGEPAGE)", None),
-    ("rules-never", "{much} could be in pages of {size}, but these are set to never", "as root: echo madvise > {knob}"),
-    (
-        "not-advised",
+    "advised-against": ("{much} that the program itself asked to have no huge pages (MADV_NOHUGEPAGE)", None),
+    "rules-never": (
+        "{much} could be in pages of {size}, but these are set to never",
+        "as root: echo madvise > {knob}",
+    ),
+    "not-advised": (
         "{much} could be in pages of {size}, but the rule is madvise, and nobody has advised it",
         f"{_ADVISE}; or (every program): echo always > {{top}}/enabled",
     ),
-    ("not-eligible", "{much} is advised, and the kernel says that it is not eligible", None),
-    (
-        "except-advised",
+    "not-eligible": ("{much} is advised, and the kernel says that it is not eligible", None),
+    "except-advised": (
         "{much} that the rule `always` reaches is not eligible: it looks as if the process had"
         " PR_THP_DISABLE_EXCEPT_ADVISED (prctl 41; THP_enabled of its status is 1 then too: it cannot be told)",
         f"see what started it; {_ADVISE}",
     ),
-    ("too-small", "{much} is in mappings, or at their ends, that have no room for an aligned page of {size}", None),
-    ("swapped", "{much} is in swap", None),
-)
+    "too-small": ("{much} is in mappings, or at their ends, that have no room for an aligned page of {size}", None),
+    "swapped": ("{much} is in swap", None),
+}
+
+
+def sentence(name: ReasonId, size: int, much: int | None) -> Reason:
+    """So much memory (None: not known) is in no page of `size` bytes, for that reason: in words, with its cure."""
+    text, cure = _SENTENCES[name]
+    said = text.format(size=format_size(size), much="memory" if much is None else readable_size(much))
+    knob = f"{THP}/hugepages-{size >> 10}kB/enabled"
+    return Reason(id=name, text=said, bytes=much, cure=(cure or "").format(knob=knob, top=THP) or None)
 
 
 def _pending(

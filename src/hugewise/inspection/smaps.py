@@ -18,6 +18,7 @@ _FIELDS = {
     b"Anonymous": "anonymous",
     b"AnonHugePages": "huge",
     b"ShmemPmdMapped": "shared_huge",
+    b"FilePmdMapped": "file_huge",
     b"Shared_Hugetlb": "pool_shared",
     b"Private_Hugetlb": "pool_private",
     b"KernelPageSize": "page",
@@ -32,7 +33,7 @@ class BackedMapping(msgspec.Struct, kw_only=True):
     """A mapping: a half-open range of addresses, and bytes of it by what backs them.
 
     anonymous    resident anonymous memory, `huge` of it in pages of the PMD size
-    shared_huge  of shared memory in pages of the PMD size
+    shared_huge  of shared memory in pages of the PMD size; file_huge: of files
     pool         in pages of a hugetlb pool, of `page` bytes each
     eligible     whether the rules allow it a transparent huge page of some size now; None: this kernel does not say
     flags        the kernel's, two letters each: `hg` advised, `nh` advised against
@@ -47,6 +48,7 @@ class BackedMapping(msgspec.Struct, kw_only=True):
     anonymous: int = 0
     huge: int = 0
     shared_huge: int = 0
+    file_huge: int = 0
     pool_shared: int = 0
     pool_private: int = 0
     page: int = 0
@@ -54,6 +56,7 @@ class BackedMapping(msgspec.Struct, kw_only=True):
     eligible: bool | None = None
     flags: frozenset[str] = frozenset()
     offset: int = 0
+    inode: int = 0
     object: tuple[str, int] | None = None
 
     @property
@@ -116,6 +119,7 @@ def backed_mappings(lines: Iterable[bytes]) -> Iterator[BackedMapping]:
                 permissions=permissions.decode("ascii", "replace"),
                 name=names.setdefault(called[:_LONGEST], called[:_LONGEST].decode("utf-8", "replace")),
                 offset=int(offset, 16),
+                inode=int(inode),
                 object=(device.decode("ascii", "replace"), int(inode)) if permissions.endswith(b"s") else None,
             )
     if found is not None:

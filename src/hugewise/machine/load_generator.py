@@ -9,8 +9,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from hugewise.model.sampled import Buckets, LatencySeconds
+
 __all__ = [
     "Client",
+    "ClientStall",
     "ClientThread",
     "Instance",
     "Late",
@@ -60,6 +63,18 @@ class Latency(msgspec.Struct, frozen=True):
     p99_ns: Natural
     p999_ns: Natural
     max_ns: Natural
+
+
+class ClientStall(msgspec.Struct, frozen=True):
+    """One of the slowest operations: when it was sent (in an open loop: was to be sent) and answered, and how many took
+    at least half as long in the same seconds.
+    """
+
+    sent_ns: Natural
+    answered_ns: Natural
+    latency_ns: Natural
+    server: str
+    operations: Natural
 
 
 class Instance(msgspec.Struct, frozen=True):
@@ -148,6 +163,10 @@ class Timed(msgspec.Struct, frozen=True):
     client: Client
     sequence: str | None
     turns: LoadTurns | None = None
+    start_ns: Natural = 0  # CLOCK_MONOTONIC of the client's host; 0 by probes that did not tell
+    buckets: Buckets | None = None
+    seconds: LatencySeconds | None = None
+    stalls: tuple[ClientStall, ...] = ()
 
 
 class LoadStep(msgspec.Struct, frozen=True):

@@ -92,8 +92,10 @@ class Contained:
         """The processes inside, by their numbers on that machine."""
         return []
 
-    def limit_memory(self, size: int) -> None:
-        """Let the processes inside, and the page cache they fill, have at most `size` bytes."""
+    def limit_memory(self, size: int, *, swapping: bool = False) -> None:
+        """Let the processes inside, and the page cache they fill, have at most `size` bytes. `swapping`: what is more
+        is swapped out, and nobody is ended for it.
+        """
 
     def remove(self) -> None:
         """Remove the group, which is empty."""

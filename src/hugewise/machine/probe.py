@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,7 +19,19 @@ import msgspec
 from hugewise import files, reading
 from hugewise.errors import ProbeError
 from hugewise.files import storing
+from hugewise.machine.folios import MappedFolios
 from hugewise.machine.load_generator import Load, Natural
+from hugewise.machine.probe_answers import (
+    Available,
+    Cpu,
+    FaultCost,
+    FaultRound,
+    Fragmented,
+    Launches,
+    ProbeEvent,
+    Tlb,
+    Touched,
+)
 
 __all__ = [
     "FOREVER",
@@ -33,11 +46,16 @@ __all__ = [
     "Error",
     "Event",
     "Exit",
+    "FaultCost",
+    "FaultRound",
+    "Fragmented",
     "Hold",
     "Job",
     "Launches",
     "Limits",
     "Load",
+    "MachineSeries",
+    "MappedFolios",
     "Phase",
     "Result",
     "Source",
@@ -47,8 +65,10 @@ __all__ = [
     "Touched",
     "Usage",
     "ask",
+    "ask_all",
     "decode",
     "find",
+    "put_away",
     "version",
 ]
 
@@ -70,12 +90,19 @@ _Backing = Annotated[str, msgspec.Meta(pattern=r"^(?:[a-z-]{1,16}:[0-9]{1,15}|un
 
 
 class Count(msgspec.Struct, frozen=True):
-    """A counter's value (already scaled when multiplexed), or the reason why there is none."""
+    """A counter's value, or the reason why there is none. Where it ran for less than it was enabled (not `whole`) the
+    probe has scaled it: an estimate, by which nothing is judged.
+    """
 
     value: Natural | None
     reason: str | None
     enabled_ns: Natural
     running_ns: Natural
+
+    @property
+    def whole(self) -> bool:
+        """Whether it ran all the time."""
+        return self.running_ns >= self.enabled_ns
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -85,25 +112,7 @@ class Range(msgspec.Struct, frozen=True):
     end: Natural
 
 
-class Tlb(msgspec.Struct, frozen=True):
-    """A TLB as CPUID states it: `entries` for each of `page_sizes` (bytes); `ways` 0 means fully associative."""
-
-    level: Natural
-    kind: str
-    page_sizes: list[Natural]
-    entries: Natural
-    ways: Natural
-
-
-def _snake(name: str) -> str:
-    return name[0].lower() + "".join(f"_{c.lower()}" if c.isupper() else c for c in name[1:])
-
-
-class _Event(msgspec.Struct, frozen=True, tag_field="ev", tag=_snake):
-    pass
-
-
-class Start(_Event, frozen=True):
+class Start(ProbeEvent, frozen=True):
     """The child exists and will be executed."""
 
     v: Natural
@@ -112,14 +121,14 @@ class Start(_Event, frozen=True):
     probe: str
 
 
-class Phase(_Event, frozen=True):
+class Phase(ProbeEvent, frozen=True):
     """A micro-workload's phase began: setup, timed, held."""
 
     t_ns: Natural
     name: str
 
 
-class Result(_Event, frozen=True):
+class Result(ProbeEvent, frozen=True):
     """A micro-workload's numbers."""
 
     workload: str
@@ -128,21 +137,21 @@ class Result(_Event, frozen=True):
     facts: dict[str, Natural | float | str]
 
 
-class Hold(_Event, frozen=True):
+class Hold(ProbeEvent, frozen=True):
     """The memory that a micro-workload names; with `more`, that of another layout in the same process follows."""
 
     ranges: list[Range]
     more: bool = False
 
 
-class Counters(_Event, frozen=True):
+class Counters(ProbeEvent, frozen=True):
     """Performance counters of the whole command or of the timed region."""
 
     scope: Literal["command", "timed"]
     values: dict[str, Count]
 
 
-class Coverage(_Event, frozen=True):
+class Coverage(ProbeEvent, frozen=True):
     """What backed the memory of one process: bytes by `kind:page size`."""
 
     pid: Natural
@@ -154,7 +163,7 @@ class Coverage(_Event, frozen=True):
     scan_ns: Natural
 
 
-class Usage(_Event, frozen=True):
+class Usage(ProbeEvent, frozen=True):
     """getrusage of the tree."""
 
     user_s: float
@@ -166,7 +175,7 @@ class Usage(_Event, frozen=True):
     involuntary: Natural
 
 
-class Exit(_Event, frozen=True):
+class Exit(ProbeEvent, frozen=True):
     """How and when the root process ended."""
 
     t_ns: Natural
@@ -187,42 +196,26 @@ class Exit(_Event, frozen=True):
     threads: Natural | None = None
 
 
-class Error(_Event, frozen=True):
+class MachineSeries(ProbeEvent, frozen=True, tag="series"):
+    """The machine's counters over time (`hugewise.model.sampled`): CLOCK_MONOTONIC nanoseconds of each reading, the CPU
+    time of the sampler until then, values that never changed, and a value for each reading of what did.
+    """
+
+    asked_ns: Natural
+    period_ns: Natural
+    t_ns: list[Natural]
+    cpu_ns: list[Natural]
+    constant: dict[str, Natural]
+    changed: dict[str, list[Natural | None]]
+    absent: dict[str, str]
+
+
+class Error(ProbeEvent, frozen=True):
     """What went wrong, and who is to blame."""
 
     fault: Literal["host", "workload"]
     before_timed: bool
     message: str
-
-
-class Cpu(_Event, frozen=True):
-    """The TLBs of this processor."""
-
-    vendor: str
-    model: str
-    tlbs: list[Tlb]
-    reason: str | None
-
-
-class Touched(_Event, frozen=True):
-    """Memory was touched once."""
-
-    bytes: Natural
-    wall_ns: Natural
-
-
-class Available(_Event, frozen=True):
-    """Counters by name; the value is the reason why one is not available, or None when it is."""
-
-    counters: dict[str, str | None]
-
-
-class Launches(_Event, frozen=True):
-    """Nanoseconds from launch to reaped exit, one a run."""
-
-    wall_ns: list[Natural]
-    counters: bool
-    cgroup: bool
 
 
 Event = (
@@ -235,11 +228,15 @@ Event = (
     | Usage
     | Exit
     | Load
+    | MachineSeries
     | Error
     | Cpu
     | Touched
+    | Fragmented
     | Available
+    | FaultCost
     | Launches
+    | MappedFolios
 )
 
 _DECODER = msgspec.json.Decoder(Event)
@@ -288,6 +285,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     # Left out where there are none: the probe of a guest, which may be an older one, is not asked for them.
     opens: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     stdin: str | msgspec.UnsetType = msgspec.UNSET
+    sample: float | msgspec.UnsetType = msgspec.UNSET
     own_ipc: bool | msgspec.UnsetType = msgspec.UNSET
     groups: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
 
@@ -354,6 +352,21 @@ def ask(*arguments: str) -> Event:
     if first is None:
         raise ProbeError(f"hugewise-probe {' '.join(arguments)} said nothing")
     return first
+
+
+def ask_all(*arguments: str) -> list[Event]:
+    """All events of a subcommand, such as `folios`. Raises ProbeError when it fails."""
+    return list(decode(_answer(*arguments).splitlines(keepends=True)))
+
+
+def put_away(process: subprocess.Popen[bytes]) -> None:
+    """Kill a probe that goes on, whatever it does, reap it, and close what is held of its streams."""
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with suppress(OSError):
+                stream.close()
 
 
 def _answer(*arguments: str) -> bytes:

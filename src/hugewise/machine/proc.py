@@ -26,6 +26,7 @@ __all__ = [
     "living",
     "meminfo",
     "mounts",
+    "start_time",
     "variables",
 ]
 
@@ -87,6 +88,15 @@ def living(host: Host, pid: int) -> int | None:
         if status is None and not name:
             return None
     return None
+
+
+def start_time(host: Host, pid: int) -> int | None:
+    """Start of a process in clock ticks since boot (field 22 of /proc/PID/stat); None when it is gone or a zombie."""
+    try:
+        found = host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if found[0] in ("Z", "X", "x") else int(found[19])
 
 
 def variables(raw: bytes) -> Iterator[tuple[str, str]]:

@@ -50,6 +50,7 @@ ESTIMANDS: Mapping[Kind, str] = {
     "crossover": "switching within one process, with all layouts resident",
     "resident": "with the processes of all arms resident and one of them working at a time",
 }
+WITHIN_A_BOOT = "within a boot of the guest that its attempts share"
 SEQUENTIAL = '[design] kind = "sequential"'
 """What is written in a study for what no other design can lay out."""
 
@@ -161,8 +162,19 @@ def must_agree(kind: Kind) -> bool:
     return kind in ("duet", "resident")
 
 
-def qualified(comparison: Comparison, kind: Kind, withheld: str | None) -> Comparison:
-    """The comparison with the question that the design answers, and without its verdict where that is withheld."""
+def qualified(comparison: Comparison, kind: Kind, withheld: str | None, boots: int | None = None) -> Comparison:
+    """The comparison with the question that the design answers, and without its verdict where that is withheld.
+
+    `boots`: of how many boots of one guest its attempts were, where that stays; None where each has a machine anew, or
+    is on this host.
+    """
+    if boots is not None:
+        this = "this boot of its guest" if boots == 1 else f"these {boots} boots of its guest"
+        comparison = msgspec.structs.replace(
+            comparison,
+            estimand=f"{comparison.estimand}, {WITHIN_A_BOOT}",
+            reason="; ".join(part for part in (comparison.reason, f"it is for {this}: another may differ") if part),
+        )
     if condition := ESTIMANDS[kind]:
         comparison = msgspec.structs.replace(
             comparison,

@@ -53,7 +53,8 @@ class KernelRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class GuestsRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The content of `guests.json`. `why`: how the accelerator was chosen; `baseline`: the kernel of the study's
-    baseline; `packages`: what the image is made of, with versions.
+    baseline; `packages`: what the image is made of, with versions; `resident`: one guest is there for all attempts of a
+    session.
     """
 
     format: int = 1
@@ -64,6 +65,7 @@ class GuestsRecord(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
     kernels: tuple[KernelRecord, ...]
     packages: Mapping[str, str] = {}
+    resident: bool = False
 
 
 def write(folder: Path, record: GuestsRecord) -> str:

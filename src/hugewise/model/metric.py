@@ -7,16 +7,24 @@ from typing import Literal
 import msgspec
 
 __all__ = [
+    "BUNDLES",
     "COMMON",
     "COUNTERS",
+    "GENERIC",
+    "MODES",
     "NOT_IN_EMULATION",
     "OPERATIONS",
     "RATES",
+    "SUMS",
     "WALL_US",
     "Counter",
+    "CounterBundle",
     "Direction",
     "Metric",
+    "Mode",
     "Rate",
+    "Sum",
+    "label",
 ]
 
 NOT_IN_EMULATION = "the guest is emulated (TCG): its clock, TLB and caches are not a processor's"
@@ -45,16 +53,35 @@ OPERATIONS = "operations"
 WALL_US = Metric("wall_us", "us", "lower", "elapsed time for each operation, where a value is named `operations`")
 
 
+Mode = Literal["all", "user", "kernel"]
+
+MODES: tuple[Literal["user", "kernel"], ...] = ("user", "kernel")
+
+
 class Counter(msgspec.Struct, frozen=True):
     """An event of perf that is counted of each command, by its name there (see `hugewise-probe counters`).
 
-    metric   what it is called in attempts and reports; None: it is kept in the events of an attempt alone
-    servers  counted of servers too, whose measured part begins when they run already
+    metric     what it is called in attempts and reports; None: it is kept in the events of an attempt alone
+    hardware   the processor's: it takes one of its counters, of which there are few (`machine.pmu.schedule`). Of
+               servers, whose measured part begins when they run already, these alone are counted
     """
 
     event: str
     metric: Metric | None = None
-    servers: bool = False
+    hardware: bool = False
+
+
+class Sum(msgspec.Struct, frozen=True):
+    """A metric that is a sum over events of the processor's own in one mode, by their roles (`machine.pmu.families`).
+
+    A family counts some of `roles` and not others: those that were asked for are summed. `less` is taken away from
+    `l1_misses`, where the family counts hits of the second level in that way.
+    """
+
+    metric: Metric
+    mode: Mode
+    roles: tuple[str, ...]
+    less: tuple[str, ...] = ()
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -64,6 +91,25 @@ class Rate(msgspec.Struct, frozen=True):
     part: str
     whole: str
     times: float = 1.0
+
+
+class CounterBundle(msgspec.Struct, frozen=True):
+    """Events that are of use together alone, since one is divided by another: perf's names, or roles of a family.
+
+    needs     without one of these the rest is not worth a counter; empty: without any
+    metrics   what is made of it
+    """
+
+    events: tuple[str, ...]
+    metrics: tuple[str, ...]
+    mode: Mode = "all"
+    needs: tuple[str, ...] = ()
+
+
+def label(event: str, mode: Mode, index: int = 0) -> str:
+    """What the count of an event is called in what the probe says; `index` where a role has more than one event."""
+    suffix = {"all": "", "user": ":u", "kernel": ":k"}[mode]
+    return f"{event}{f'/{index}' if index else ''}{suffix}"
 
 
 # A new counter is a row here. Any open counter costs a server most of a microsecond at each context switch, in every
@@ -91,13 +137,29 @@ COUNTERS = (
     Counter(
         "cpu-migrations", Metric("cpu_migrations", "migrations", "lower", "moves from one CPU to another, likewise")
     ),
-    Counter("cycles", Metric("cycles", "cycles", "lower", "CPU cycles, from the hardware counter"), servers=True),
+    Counter("cycles", Metric("cycles", "cycles", "lower", "CPU cycles, from the hardware counter"), hardware=True),
     Counter(
         "instructions",
         Metric("instructions", "instructions", "lower", "instructions retired, from the hardware counter"),
-        servers=True,
+        hardware=True,
     ),
-    Counter("dTLB-loads"),
+    Counter(
+        "cache-references",
+        Metric(
+            "cache_references",
+            "accesses",
+            "lower",
+            "accesses of the cache that perf's generic event means, the last level on most processors",
+        ),
+        hardware=True,
+    ),
+    Counter("cache-misses", Metric("cache_misses", "misses", "lower", "those of them that missed it"), hardware=True),
+    Counter("branches", Metric("branches", "branches", "lower", "branches retired"), hardware=True),
+    Counter(
+        "branch-misses",
+        Metric("branch_misses", "branches", "lower", "those of them that were foreseen wrongly"),
+        hardware=True,
+    ),
     Counter(
         "dTLB-load-misses",
         Metric(
@@ -107,17 +169,118 @@ COUNTERS = (
             "data TLB load misses as perf's generic event counts them, which differs by vendor: page walks on AMD and"
             " Intel, misses of the first level on Arm",
         ),
-        servers=True,
+        hardware=True,
     ),
-    Counter(
-        "dtlb-walk-steps",
+)
+
+GENERIC = tuple(counter.event for counter in COUNTERS if counter.hardware)
+"""Perf's own names of the processor's events."""
+
+
+def _of_mode(mode: Literal["user", "kernel"]) -> tuple[Sum, ...]:
+    """What is told by mode: half of all page walks can be the kernel's, and no page size of a program moves those."""
+
+    def one(name: str, unit: str, what: str, *roles: str, less: tuple[str, ...] = ()) -> Sum:
+        return Sum(Metric(f"{name}_{mode}", unit, "lower", f"{what}, in {mode} mode"), mode, roles, less)
+
+    walks = ("load_walk_cycles", "store_walk_cycles", "fetch_walk_cycles")
+    return (
+        one("cycles", "cycles", "CPU cycles", "cycles"),
+        one("instructions", "instructions", "instructions retired", "instructions"),
+        one(
+            "walk_cycles",
+            "cycles",
+            "cycles with a page walk under way, the sum of those of loads, stores and fetches",
+            *walks,
+        ),
+        one("walks", "walks", "page walks for data", "load_walks", "store_walks"),
+        one("fetch_walks", "walks", "page walks for instruction fetches", "fetch_walks"),
+        one(
+            *("stlb_hits", "accesses", "accesses of data that the second level of the TLB answered"),
+            *("load_stlb_hits", "store_stlb_hits", "l1_misses"),
+            less=("load_walks",),
+        ),
+        one("fetch_stlb_hits", "fetches", "fetches that the second level of the TLB answered", "fetch_stlb_hits"),
+        one("fetch_stalls", "cycles", "cycles in which fetching waited for the TLB", "fetch_stall_cycles"),
+        one(
+            *("tlb_stalls", "cycles", "cycles in which retirement waited for the TLB"),
+            *("load_stall_cycles", "load_walk_stall_cycles"),
+        ),
+        one("nested_walk_cycles", "cycles", "cycles of walks through a hypervisor's page tables", "nested_walk_cycles"),
+        one(
+            *("walkers_busy", "cycles", "page walks under way, summed over cycles"),
+            *("load_walkers_busy", "store_walkers_busy", "fetch_walkers_busy"),
+        ),
+    )
+
+
+# What a family of processors counts by events of its own, where the machine's is known and its PMU accepts them.
+SUMS = (
+    *_of_mode("user"),
+    *_of_mode("kernel"),
+    Sum(
         Metric("dtlb_walk_steps", "steps", "lower", "page-walk steps for data, where the processor has such an event"),
-        servers=True,
+        "all",
+        ("walk_steps",),
+    ),
+)
+
+
+def _bundles(mode: Literal["user", "kernel"]) -> tuple[CounterBundle, ...]:
+    def one(events: tuple[str, ...], *metrics: str, needs: tuple[str, ...] = ()) -> CounterBundle:
+        return CounterBundle(events, tuple(f"{name}_{mode}" for name in metrics), mode, needs or events[1:])
+
+    return (
+        one(
+            ("cycles", "load_walk_cycles", "store_walk_cycles", "fetch_walk_cycles"),
+            *("cycles", "walk_cycles", "walk_share"),
+        ),
+        one(
+            ("cycles", "load_stlb_hits", "store_stlb_hits", "fetch_stlb_hits", "fetch_stall_cycles"),
+            *("stlb_hits", "fetch_stlb_hits", "fetch_stalls"),
+        ),
+        one(("instructions", "l1_misses", "load_walks"), "stlb_hits", "walks", "walks_pki", needs=("l1_misses",)),
+        one(
+            ("instructions", "load_walks", "store_walks", "fetch_walks"),
+            *("instructions", "walks", "walks_pki", "fetch_walks"),
+        ),
+        one(("cycles", "load_stall_cycles", "load_walk_stall_cycles"), "tlb_stalls"),
+    )
+
+
+# The order in which events get counters (docs/concepts/counters.md): what does not fit beside those above it has its
+# turn in other blocks, and what does not fit by itself is left out.
+BUNDLES = (
+    CounterBundle(("cycles", "instructions"), ("cycles", "instructions", "ipc")),
+    CounterBundle(("instructions", "dTLB-load-misses"), ("dtlb_load_misses", "dtlb_mpki"), needs=("dTLB-load-misses",)),
+    *_bundles("user"),
+    *_bundles("kernel"),
+    CounterBundle(("instructions", "walk_steps"), ("dtlb_walk_steps", "walk_steps_pki"), needs=("walk_steps",)),
+    CounterBundle(("cycles", "instructions"), ("cycles_user", "instructions_user", "ipc_user"), "user"),
+    CounterBundle(("cache-references", "cache-misses"), ("cache_references", "cache_misses")),
+    CounterBundle(("branches", "branch-misses"), ("branches", "branch_misses")),
+    *(
+        CounterBundle(("cycles", "nested_walk_cycles"), (f"nested_walk_cycles_{mode}",), mode, ("nested_walk_cycles",))
+        for mode in MODES
+    ),
+    *(
+        CounterBundle(
+            events := ("cycles", "load_walkers_busy", "store_walkers_busy", "fetch_walkers_busy"),
+            (f"walkers_busy_{mode}",),
+            mode,
+            events[1:],
+        )
+        for mode in MODES
     ),
 )
 
 RATES = (
     Rate(Metric("ipc", "1", "higher", "instructions a cycle, from the hardware counters"), "instructions", "cycles"),
+    Rate(
+        Metric("ipc_user", "1", "higher", "instructions a cycle, both in user mode alone"),
+        "instructions_user",
+        "cycles_user",
+    ),
     Rate(
         Metric(
             "dtlb_mpki",
@@ -129,11 +292,31 @@ RATES = (
         "instructions",
         1000.0,
     ),
+    *(
+        rate
+        for mode in MODES
+        for rate in (
+            Rate(
+                Metric(f"walk_share_{mode}", "1", "lower", f"`walk_cycles_{mode}` of all cycles in {mode} mode"),
+                f"walk_cycles_{mode}",
+                f"cycles_{mode}",
+            ),
+            Rate(
+                Metric(f"walks_pki_{mode}", "walks/1000", "lower", f"page walks for data, in {mode} mode"),
+                f"walks_{mode}",
+                f"instructions_{mode}",
+                1000.0,
+            ),
+        )
+    ),
     Rate(
         Metric("walk_steps_pki", "steps/1000", "lower", "`dtlb_walk_steps` per 1,000 instructions"),
         "dtlb_walk_steps",
         "instructions",
         1000.0,
+    ),
+    Rate(
+        Metric("page_faults_per_s", "faults/s", "lower", "`page_faults` a second of `wall_s`"), "page_faults", "wall_s"
     ),
 )
 
@@ -141,10 +324,21 @@ RATES = (
 COMMON = (
     Metric("wall_s", "s", "lower", "elapsed time of the timed region (whole command: launch to exit)"),
     Metric("cpu_s", "s", "lower", "user and system CPU time of the attempt's processes"),
-    Metric("user_s", "s", "lower", "of it the time in programs, page walks and cache misses included"),
-    Metric("system_s", "s", "lower", "of it the time in the kernel, page faults included"),
+    Metric(
+        "user_s",
+        "s",
+        "lower",
+        "of it the time in programs, page walks and cache misses included (micro-workloads: of the timed region)",
+    ),
+    Metric(
+        "system_s",
+        "s",
+        "lower",
+        "of it the time in the kernel, page faults included (micro-workloads: of the timed region)",
+    ),
     Metric("peak_bytes", "bytes", "lower", "peak resident memory of the largest process", emulated=True),
     *(counter.metric for counter in COUNTERS if counter.metric is not None),
+    *(one.metric for one in SUMS),
     *(rate.metric for rate in RATES),
     Metric(
         "footprint_bytes",
@@ -152,6 +346,13 @@ COMMON = (
         "lower",
         "resident memory at the proof: RSS (servers: PSS) and hugetlb pages",
         emulated=True,
+    ),
+    Metric(
+        "idle_footprint_bytes",
+        "bytes",
+        "lower",
+        "the same of idle servers after the measured part, when khugepaged has looked at all memory twice"
+        " (`[sampling]` idle)",
     ),
     Metric("khugepaged_cpu_s", "s", "lower", "CPU time of khugepaged meanwhile (the whole machine's)"),
     Metric("kcompactd_cpu_s", "s", "lower", "CPU time of kcompactd meanwhile (the whole machine's)"),

@@ -55,6 +55,7 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
     thp_disable   prctl(PR_SET_THP_DISABLE) in the child: `all`, or `except-advised` (Linux 6.18 and later)
     advice        what our own micro-workloads pass to madvise: `huge`, `nohuge` or nothing
     map_hugetlb   page size in bytes that our own micro-workloads map with MAP_HUGETLB, or nothing
+    surplus       nothing is reserved of these pages: the kernel makes them when they are mapped, or it has none
     environment   variables for commands that are not ours, such as GLIBC_TUNABLES
     parameters    parameters of the workload that this arm has instead of the cell's
     layout        what the layout library makes a command's heap of, in its words (docs/concepts/layouts.md), or nothing
@@ -67,6 +68,7 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
     thp_disable: Literal["none", "all", "except-advised"] = "none"
     advice: Literal["none", "huge", "nohuge"] = "none"
     map_hugetlb: int | None = None
+    surplus: bool = False
     environment: Mapping[str, str] = {}
     parameters: Mapping[str, str | int | float | bool | tuple[str, ...]] = {}
     layout: str = ""

@@ -7,22 +7,23 @@ from typing import Any, Literal
 
 import msgspec
 
+from hugewise.model.age import MemoryAge
+from hugewise.model.cause import Cause
 from hugewise.model.deployment import Deployment
-from hugewise.model.guest import Accelerator, Architecture, Backing
-from hugewise.model.guest_record import KernelRecord
+from hugewise.model.guest_results import Guests
 from hugewise.model.metric import Metric
+from hugewise.model.over_time import ArmOverTime, ArmStall, IdleMemory, SamplerCost, TailQuantile
 from hugewise.model.policy import Mechanism
 from hugewise.model.published_rows import Beside
 from hugewise.model.trial import Attempt, Judged
 
 __all__ = [
+    "AgedArm",
     "ArmSummary",
     "CellResult",
     "Comparison",
     "Fact",
     "FactDifference",
-    "GuestArm",
-    "Guests",
     "Integrity",
     "LeftOut",
     "Reach",
@@ -207,6 +208,23 @@ class FactDifference(msgspec.Struct, frozen=True, kw_only=True):
     values: Mapping[str, tuple[Fact | None, ...]]
 
 
+class AgedArm(msgspec.Struct, frozen=True, kw_only=True):
+    """What the host's memory was when the accepted attempts of an arm began, in a study with aged memory.
+
+    n           attempts that tell of it
+    huge_share  the most of the free memory that was in blocks which a huge page fits into, as a share; huge_bytes of it
+    pinned      pages that could not be moved, median
+    swapped     bytes that the host swapped out and in during an attempt, median; null where its cell has no pressure
+    """
+
+    arm: str
+    n: int
+    huge_share: float
+    huge_bytes: int
+    pinned: int
+    swapped: int | None = None
+
+
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     """A workload with its parameters, its arms and its comparisons.
 
@@ -214,6 +232,15 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     facts        what all accepted attempts have in common: hashes of data, versions, where the data lay
     differing    facts that differ although they should not
     steadiness   of each arm whose workload tells its throughput by the second
+    tail         quantiles of the latency, where the workload tells them: paired over blocks, and never judged
+    stalls       the slowest operations of each arm, with what the kernel did in the same seconds
+    over_time    the middle attempt of each arm over time
+    idle         memory of idle servers beside their peak, where the study asked for it
+    sampler      what reading the machine's counters cost; null where they were not read
+    memory_age   what the host's memory had been through before each attempt; `memory` the limit of its programs, where
+                 that is part of it, and `aged` what the memory was, by arm
+    causes       what stands behind each of `comparisons`, in their order; empty in results that were made before there
+                 were any
     """
 
     cell: str
@@ -227,6 +254,15 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     facts: Mapping[str, Fact] = {}
     differing: tuple[FactDifference, ...] = ()
     steadiness: tuple[Steadiness, ...] = ()
+    tail: tuple[TailQuantile, ...] = ()
+    stalls: tuple[ArmStall, ...] = ()
+    over_time: tuple[ArmOverTime, ...] = ()
+    idle: tuple[IdleMemory, ...] = ()
+    sampler: SamplerCost | None = None
+    memory_age: MemoryAge = "fresh"
+    memory: int | None = None
+    aged: tuple[AgedArm, ...] = ()
+    causes: tuple[Cause, ...] = ()
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -245,54 +281,6 @@ class LeftOut(msgspec.Struct, frozen=True):
     def what(self) -> str:
         """What was left out, in words: `thp on chase`, `thp`, `chase`, or `everything`."""
         return " on ".join(part for part in (self.policy, self.cell) if part != "*") or "everything"
-
-
-class GuestArm(msgspec.Struct, frozen=True, kw_only=True):
-    """An arm whose attempts ran in guests, as they were found to be (attempts that were rejected are not among them).
-
-    attempts     how many tell of their guest
-    policy       the page policy within the guest
-    kernel, backing   the study's name of the kernel, and what the guest's memory was to be made of on the host
-    release, sha256   of the kernel
-    share        the smallest share of the guest's memory that was proven to be so backed; null without attempts
-    memory       bytes; image: its SHA-256, empty where there is nothing but the agent
-    initramfs    SHA-256 of the agent with the kernel's modules; empty in runs that were made before it was kept
-    varied       facts that should be the same in all attempts of the arm and were not, with their values
-    """
-
-    arm: str
-    policy: str
-    attempts: int
-    kernel: str
-    release: str
-    sha256: str
-    backing: Backing
-    share: float | None
-    proof: str
-    accelerator: str
-    cpu_model: str
-    cpus: int | None
-    memory: int | None
-    qemu: str
-    image: str
-    initramfs: str = ""
-    varied: Mapping[str, tuple[str, ...]] = {}
-
-
-class Guests(msgspec.Struct, frozen=True, kw_only=True):
-    """The guests of a run. `why` says how the accelerator was chosen, `counting` whether instructions are counted.
-
-    kernels   as they were when the run began, with the difference of their configurations from the baseline's kernel;
-              empty in runs that were made before it was kept
-    """
-
-    arch: Architecture | None
-    accelerator: Accelerator | None
-    why: str
-    counting: bool
-    baseline: str
-    arms: tuple[GuestArm, ...]
-    kernels: tuple[KernelRecord, ...] = ()
 
 
 class Integrity(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ import msgspec
 from hugewise.model.clock import Moment
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Mechanism
+from hugewise.model.sampled import SamplerUse, Stall
 from hugewise.model.workload import Proof
 
 __all__ = [
@@ -98,8 +99,14 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
                 those that are there when their memory is looked at, how many had children that have `ended`, and of a
                 service the `shared_bytes` of the largest shared mapping
     laid        what the layout library did, where it was loaded: sums over `processes` (`attempt.laying`)
+    aged        what the host's memory was when it began, in studies with aged memory: bytes that were `free` and
+                `free_huge` (in blocks that a huge page fits into; `free_huge_after` when its command had ended), pages
+                `pinned`, the `seconds` that this took; and `swapped` bytes, out and in, where its cell has pressure
     knobs_as    where it is stored: the record of the run's log that has its knobs, which are empty here; null once
                 it was read
+    sampled     the machine's counters over time (`samples.json.gz` in its folder); null where they were not read, and
+                `unsampled` says why
+    stalls      the slowest operations, where a load generator tells them, with what the kernel did in the same seconds
     guest       of an attempt in a guest: its kernel, image, QEMU and accelerator, and what backed its memory
     """
 
@@ -141,6 +148,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     guest: Mapping[str, str | int | float] = {}
     begun: Mapping[str, int] = {}
     laid: Mapping[str, int | str] = {}
+    sampled: SamplerUse | None = None
+    unsampled: str = ""
+    stalls: tuple[Stall, ...] = ()
+    aged: Mapping[str, int | float] = {}
     knobs_as: str | None = None
 
 

@@ -73,12 +73,13 @@ class Missing(msgspec.Struct, frozen=True):
     """A requirement that the machine lacks, in words, and the Debian package that brings it (None: nothing to install).
 
     Several packages are separated by blanks. `here`: it is this host that lacks it, also where the workload runs in a
-    guest.
+    guest. `named`: a program that the study names, of which nobody here knows which package has it.
     """
 
     reason: str
     package: str | None = None
     here: bool = False
+    named: bool = False
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):

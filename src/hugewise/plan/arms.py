@@ -22,7 +22,7 @@ from hugewise.study.tables import PolicyUse
 
 __all__ = ["Arm", "Platform", "offered"]
 
-_SIZED = re.compile(r"(mthp|hugetlb|reserved)-(.+?)(-shmem)?")
+_SIZED = re.compile(r"(mthp|hugetlb|reserved|surplus)-(.+?)(-shmem)?")
 
 
 class Arm(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ def offered(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machin
         return reason
     treatment = registered.treatment(host, sizes, mechanism)
     if not use.changed:
-        return Arm(use.name, registered, treatment, use.judged)
+        return Arm(use.name, registered, treatment, use.judged or "backing")
     if use.set and mechanism != "system":
         knobs = ", ".join(use.set)
         own = machine.mechanism == "system"  # the study's word, not the machine's
@@ -96,7 +96,7 @@ def offered(use: PolicyUse, place: Place, policies: Mapping[str, Policy], machin
         knobs={**treatment.knobs, **{f"{THP}/{knob}": value for knob, value in use.set.items()}},
         environment={**treatment.environment, **use.environment},
     )
-    return Arm(use.name, registered, changed, use.judged)
+    return Arm(use.name, registered, changed, use.judged or "backing")
 
 
 def _absent(name: str, place: Place, policies: Mapping[str, Policy], sizes: PageSizes) -> str:

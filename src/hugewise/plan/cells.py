@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 import msgspec
 
 from hugewise.model import design
+from hugewise.model.age import MemoryAge
 from hugewise.model.design import Kind
 from hugewise.model.metric import COMMON, Metric
 from hugewise.model.workload import Hearing, ParameterValue, Workload
@@ -40,6 +41,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     metrics   all that an attempt has; `metric` is judged where time can be measured
     kind      how the arms of a block are laid out
     together  they run at once
+    memory_age  what the machine's memory has been through
     """
 
     id: str
@@ -51,6 +53,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     metric: Metric
     kind: Kind
     together: bool
+    memory_age: MemoryAge = "fresh"
 
     def judged(self, *, emulated: bool, counting: bool) -> Metric:
         """The metric that is judged; on an emulated machine, one that emulation counts exactly."""
@@ -114,9 +117,11 @@ def _cells(
         for here, use in policies
         if used.policies is None or use.name in used.policies
     }
-    for *levels, concurrency in itertools.product(*factors.values(), used.concurrency):
+    ways = itertools.product(used.concurrency, used.memory_age)
+    for levels, (concurrency, age) in itertools.product(itertools.product(*factors.values()), ways):
         values = dict(zip(factors, levels, strict=True))
         called = f"{used.called}-{concurrency}" if len(used.concurrency) > 1 else used.called
+        called = called if used.memory_age == ("fresh",) else f"{called}-{age}"
         metrics, metric = _metrics(used, workload, values, place)
         yield Resolved(
             id=_identify(called, workload, values, varied, taken),
@@ -128,6 +133,7 @@ def _cells(
             metric=metric,
             kind=study.design.first,
             together=design.at_once(study.design.first) or concurrency == "together",
+            memory_age=age,
         )
 
 

@@ -11,7 +11,6 @@ import msgspec
 from hugewise.errors import HugewiseError
 from hugewise.host.pool import Where
 from hugewise.model.design import SEQUENTIAL
-from hugewise.model.guest import PAGE_OF
 from hugewise.model.policy import laid_pool
 from hugewise.model.results import LeftOut
 from hugewise.model.scene import Staged
@@ -22,7 +21,17 @@ from hugewise.quantity import format_size, readable_size
 _USABLE = 0.8
 _FEWEST = 2
 
-__all__ = ["by_size", "bytes_to_touch", "fitting", "pool_pages", "with_at_most", "without_short_pools"]
+__all__ = [
+    "by_size",
+    "bytes_to_touch",
+    "fitting",
+    "keep",
+    "left",
+    "pool_pages",
+    "taken",
+    "with_at_most",
+    "without_short_pools",
+]
 
 
 def pool_pages(plan: Plan, guest: int = 0, *, privileged: bool = False) -> dict[Where, int]:
@@ -124,11 +133,11 @@ def _without_crowding(plan: Plan, free: int) -> Plan:
                 f"beside {cell.baseline} it needs {needed} in all, and {given} are free: in a resident design both are"
             )
             left_out.append(LeftOut(cell.id, arm.name, f"{why} there at once; {SEQUENTIAL} has one at a time"))
-        _keep(cells, left_out, cell, kept)
-    return _left(plan, cells, left_out, f"free memory; {SEQUENTIAL} has one arm at a time")
+        keep(cells, left_out, cell, kept)
+    return left(plan, cells, left_out, f"free memory; {SEQUENTIAL} has one arm at a time")
 
 
-def _keep(cells: list[Cell], left_out: list[LeftOut], cell: Cell, kept: Sequence[Arm]) -> None:
+def keep(cells: list[Cell], left_out: list[LeftOut], cell: Cell, kept: Sequence[Arm]) -> None:
     """Add the cell with the arms that are kept, where these can be compared."""
     if len(kept) > 1 and any(arm.name == cell.baseline for arm in kept):
         cells.append(msgspec.structs.replace(cell, arms=tuple(kept)))
@@ -136,11 +145,17 @@ def _keep(cells: list[Cell], left_out: list[LeftOut], cell: Cell, kept: Sequence
         left_out.append(LeftOut(cell.id, "*", "nothing is left to compare"))
 
 
-def _left(plan: Plan, cells: Sequence[Cell], left_out: Sequence[LeftOut], cure: str) -> Plan:
+def left(plan: Plan, cells: Sequence[Cell], left_out: Sequence[LeftOut], cure: str) -> Plan:
     """The plan with these cells alone. Raises HugewiseError, with the cure, where there is none."""
     if not cells:
         raise HugewiseError("no cell is left to run: " + "; ".join(left.reason for left in left_out), hint=cure)
     return msgspec.structs.replace(plan, cells=tuple(cells), left_out=tuple(left_out))
+
+
+def taken(cell: Cell, arm: Arm, guest: int, *, privileged: bool) -> tuple[int, int]:
+    """Bytes of this host that the arm takes by itself: of pools that are filled for it, and as a guest beside them."""
+    pools = sum(size * pages for (size, _), pages in _pages(cell, arm, guest).items())
+    return pools if _filled(arm, privileged=privileged) else 0, _beside_pools(cell, arm, guest) if guest else 0
 
 
 def _whole(cell: Cell, arm: Arm) -> int:
@@ -169,8 +184,9 @@ def _pages(cell: Cell, arm: Arm, guest: int) -> dict[Where, int]:
     A guest takes its whole memory from a pool of the host; what its workload takes from a pool is the guest's own.
     """
     if arm.backing is not None:
-        shares = arm.backing.pool(guest)
-        return {(PAGE_OF[arm.backing.pages], node): pages for node, pages in shares.items() if pages}
+        return dict(arm.backing.pool(guest))
+    if arm.treatment.surplus:
+        return {}
     size = laid_pool(arm.treatment.layout)[0] or arm.treatment.target.size
     pages = -(-cell.workload.pool(arm.treatment, cell.given(arm)) // size) if size else 0
     return {(size, None): pages} if pages else {}
@@ -202,5 +218,5 @@ def without_short_pools(
                 left_out.append(LeftOut(cell.id, arm.name, "; ".join(short)))
             else:
                 kept.append(arm)
-        _keep(cells, left_out, cell, kept)
-    return _left(plan, cells, left_out, "free memory, or reserve huge pages at boot")
+        keep(cells, left_out, cell, kept)
+    return left(plan, cells, left_out, "free memory, or reserve huge pages at boot")

@@ -15,6 +15,7 @@ import msgspec
 from hugewise.errors import UserError
 from hugewise.host.account import account
 from hugewise.model import design
+from hugewise.model.age import MemoryAge
 from hugewise.model.design import Kind
 from hugewise.model.host import Host
 from hugewise.model.metric import Metric
@@ -23,10 +24,11 @@ from hugewise.model.policy import Mechanism, Policy
 from hugewise.model.results import LeftOut
 from hugewise.model.scene import Parted, Staged
 from hugewise.model.trial import DeliveryThreshold
-from hugewise.model.workload import Laid, ParameterValue, Workload
+from hugewise.model.workload import Laid, Missing, ParameterValue, Workload
+from hugewise.plan import aged_hosts
 from hugewise.plan.arms import Arm, Platform
 from hugewise.plan.cells import Resolved, resolve
-from hugewise.plan.venue import GuestHouse, Venue, in_guests, on_host
+from hugewise.plan.venue import GuestHouse, Venue, in_guests, margin, on_host
 from hugewise.quantity import parse_cpus, readable_size
 from hugewise.study.keys import Place
 from hugewise.study.study import Study
@@ -45,6 +47,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     kind           how the arms of a block are laid out
     together       they run at once
     apart          its clients are on a host of their own
+    memory_age     what this host's memory has been through before each attempt: the same for all arms
     at_most        so many of them take part in a block, which ones is the coin's: there is no memory for all
     """
 
@@ -66,6 +69,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     together: bool = False
     at_most: int | None = None
     apart: bool = False
+    memory_age: MemoryAge = "fresh"
 
     def given(self, arm: Arm) -> Mapping[str, ParameterValue]:
         """The parameters of the workload under `arm`: the cell's, but for those that the arm has of its own."""
@@ -127,7 +131,7 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
     offline = _offline(study.design.places, host)
     with venue.within():
         for one in resolved:
-            planned = _offer(one, study, offered, offline, venue)
+            planned = _offer(one, study, offered, offline or aged_hosts.refusal(one.memory_age, host), venue)
             left_out += planned.left_out
             cells += planned.cells
     return Plan(tuple(cells), tuple(left_out))
@@ -178,6 +182,7 @@ def _cell(one: Resolved, study: Study, venue: Venue) -> Cell:
         kind=one.kind,
         together=one.together,
         apart=one.used.client == "apart",
+        memory_age=one.memory_age,
     )
 
 
@@ -189,7 +194,7 @@ def _offer(one: Resolved, study: Study, arms: Mapping[str, Arm], offline: str | 
         return Plan((), (LeftOut(one.id, EVERY, error.message),))
     if (why := offline or _beside(cell, venue)) is not None:
         return Plan((), (LeftOut(cell.id, EVERY, why),))
-    missing = [each for each in cell.workload.missing(cell.values) if each.here or not (venue.pending and each.package)]
+    missing = [each for each in cell.workload.missing(cell.values) if each.here or not _comes(each, venue)]
     if missing:
         reason = "; ".join(each.reason for each in missing)
         packages = dict.fromkeys(name for each in missing for name in (each.package or "").split())
@@ -201,9 +206,8 @@ def _offer(one: Resolved, study: Study, arms: Mapping[str, Arm], offline: str | 
     for name in sorted(wanted, key=lambda name: name != cell.baseline):  # the others are held against it
         if name not in arms:
             continue  # said once, for every cell
-        own, arm = one.own[name], arms[name]
-        if not isinstance(own, str):
-            arm = msgspec.structs.replace(arm, treatment=msgspec.structs.replace(arm.treatment, parameters=own))
+        own = one.own[name]
+        arm = _within(cell, arms[name], {} if isinstance(own, str) else own)
         refusal = own if isinstance(own, str) else _refusal(arm, cell, study, taken, venue)
         if refusal is None:
             taken.append(arm)
@@ -221,6 +225,19 @@ def _offer(one: Resolved, study: Study, arms: Mapping[str, Arm], offline: str | 
     return Plan((), (*left_out, LeftOut(cell.id, EVERY, reason)))
 
 
+def _comes(lacking: Missing, venue: Venue) -> bool:
+    """Whether an image that is still to be made may bring it."""
+    return venue.pending and (lacking.package is not None or (lacking.named and venue.packages))
+
+
+def _within(cell: Cell, arm: Arm, own: Mapping[str, ParameterValue]) -> Arm:
+    """The arm with its own parameters; in memory that has aged it is judged as a setting."""
+    treatment = msgspec.structs.replace(arm.treatment, parameters=own)
+    return msgspec.structs.replace(
+        arm, treatment=treatment, judged=arm.judged if cell.memory_age == "fresh" else "setting"
+    )
+
+
 def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], venue: Venue) -> str | None:
     """Why the arm cannot run on this workload, not in this machine's memory, or not beside its baseline in this design.
 
@@ -235,6 +252,8 @@ def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], venue: Venue)
     needed = cell.workload.memory(arm.treatment, cell.given(arm))
     if venue.memory is not None and needed > venue.memory:
         return f"needs {readable_size(needed)}, the machine has {readable_size(venue.memory)}"
+    if arm.treatment.surplus and arm.kernel is None and cell.together:
+        return "where arms run at once, what is reserved for one serves any: its pages are for blocks of one at a time"
     if arm.kernel is not None:  # guests have nothing in common but the host
         slots = len(study.design.slots)
         if cell.together and len(taken) >= slots:
@@ -265,7 +284,8 @@ def _unlaid(arm: Arm, cell: Cell) -> str | None:
 def _too_large(guests: int, venue: Venue) -> str | None:
     """Why so many guests at once cannot be had in the memory of the host, all of it, or None."""
     needed = guests * (venue.memory or 0)
-    if venue.shared is None or needed <= venue.shared:
+    if venue.shared is None or needed <= venue.shared - margin(venue.shared):
         return None
     what = "a guest needs" if guests == 1 else f"{guests} guests at once need"
-    return f"{what} {readable_size(needed)}, the host has {readable_size(venue.shared)}"
+    kept = readable_size(margin(venue.shared))
+    return f"{what} {readable_size(needed)}, the host has {readable_size(venue.shared)}, of which {kept} stay its own"

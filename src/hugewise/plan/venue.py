@@ -15,18 +15,21 @@ import msgspec
 from hugewise.host.knob import NODES
 from hugewise.host.pool import pool_folder
 from hugewise.machine.proc import meminfo
-from hugewise.model.guest import PAGE_OF, Backing
+from hugewise.model.guest import PAGE_OF, Backing, BackingCell
 from hugewise.model.host import Host
 from hugewise.model.pages import THP
 from hugewise.model.policy import Policy
 from hugewise.plan.arms import Arm, Platform, offered
 from hugewise.policies import discover
 from hugewise.quantity import format_size
+from hugewise.study.guest import GuestUse
 from hugewise.study.keys import Place
 from hugewise.study.study import Study
 from hugewise.study.tables import PolicyUse
 
-__all__ = ["GuestHouse", "Venue", "in_guests", "on_host"]
+__all__ = ["GuestHouse", "Venue", "cannot_back", "in_guests", "laid_out", "margin", "on_host"]
+
+_LEAST_MARGIN, _SHARE = 512 << 20, 0.1
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Venue:
     emulated  its clock means nothing
     counting  its instructions are counted
     pending   packages that a workload lacks will be there when it runs
+    packages  whether the study itself names packages, of which nobody knows yet which programs they have
     within    meanwhile programs are looked for there
     """
 
@@ -50,6 +54,7 @@ class Venue:
     emulated: bool = False
     counting: bool = False
     pending: bool = False
+    packages: bool = False
     within: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
@@ -103,14 +108,23 @@ def in_guests(study: Study, guests: GuestHouse, host: Host) -> Venue:
         emulated=guests.emulated,
         counting=guests.counting,
         pending=guests.pending,
+        packages=study.guest is not None and bool(study.guest.packages),
         within=guests.within,
     )
 
 
+def margin(total: int) -> int:
+    """Bytes that are left to the host itself: a tenth of its memory, and half a GiB at least."""
+    return max(_LEAST_MARGIN, int(total * _SHARE))
+
+
 def _in_guest(use: PolicyUse, place: Place, study: Study, guests: GuestHouse, host: Host) -> Arm | str:
     """The arm in a guest under its kernel: a kernel has page sizes of its own, and so policies of its own."""
-    backing = use.backed_by
-    if (refusal := _cannot_back(backing, host)) is not None:
+    named = use.backed_by
+    if all(each.backing is None for each in study.policies) and _not_transparent(host, share=named.share) is not None:
+        named = msgspec.structs.replace(named, pages="base")  # no factor of this study, and this host gives no others
+    backing = named if study.guest is None else laid_out(named, study.guest)
+    if (refusal := cannot_back(backing, host)) is not None:
         return refusal
     kernel = study.kernel_of(use).name
     machine = guests.machine(kernel)
@@ -120,23 +134,56 @@ def _in_guest(use: PolicyUse, place: Place, study: Study, guests: GuestHouse, ho
     return arm if isinstance(arm, str) else msgspec.structs.replace(arm, kernel=kernel, backing=backing)
 
 
-def _cannot_back(backing: Backing, host: Host) -> str | None:
+def laid_out(backing: Backing, guest: GuestUse) -> Backing:
+    """The backing with the guest's NUMA nodes, where it has several."""
+    if not guest.node:
+        return backing
+    cells = tuple(
+        BackingCell(
+            memory=node.memory,
+            pages=backing.by_node[number] if backing.by_node else backing.pages,
+            nodes=node.bind or backing.nodes,
+            cpus=node.cpus or (),
+        )
+        for number, node in enumerate(guest.node)
+    )
+    return msgspec.structs.replace(backing, cells=cells)
+
+
+def cannot_back(backing: Backing, host: Host) -> str | None:
     """Why this host cannot make a guest's memory of those pages, or on those nodes. What a pool has shows when it is
     filled.
     """
     known = host.names(NODES)
-    absent = [node for node in backing.nodes or () if f"node{node}" not in known]
-    if absent:
-        return f"this host has no NUMA node {absent[0]} to bind a guest's memory to"
-    if (size := PAGE_OF.get(backing.pages)) is not None:
-        return _no_pool(size, backing.nodes or (None,), host)
-    if backing.pages == "base":
-        return None
+    for part in backing.parts(0):
+        absent = [node for node in part.nodes or () if f"node{node}" not in known]
+        if absent:
+            return f"this host has no NUMA node {absent[0]} to bind a guest's memory to"
+        if (size := PAGE_OF.get(part.pages)) is not None and (
+            why := _no_pool(size, part.nodes or (None,), host)
+        ) is not None:
+            return why
+    return _not_transparent(host, share=backing.share) if "thp" in backing.kinds else None
+
+
+def _not_transparent(host: Host, *, share: bool) -> str | None:
+    """Why QEMU's advice has no effect here.
+
+    Memory of a file descriptor, as shared memory is, QEMU maps at a boundary of the file's pages (file_ram_alloc in its
+    physmem.c), and no huge page fits: seen with QEMU 7.2 in 6 of 6 starts, with shmem_enabled = advise.
+    """
+    if share:
+        return "QEMU maps shared memory at a boundary of base pages: no transparent huge page fits, whatever is set"
     try:
-        enabled = host.read(f"{THP}/enabled")
+        chosen = host.read(f"{THP}/enabled")
     except OSError:
-        return "the kernel of this host has no transparent huge pages"
-    return f"{THP}/enabled of this host is never: QEMU's advice has no effect" if "[never]" in enabled else None
+        return 'the kernel of this host has no transparent huge pages: write backing = "base", or a pool'
+    if "[never]" not in chosen:
+        return None
+    return (
+        f"{THP}/enabled of this host is never: QEMU's advice has no effect; echo madvise > {THP}/enabled (as root), or"
+        ' write backing = "base"'
+    )
 
 
 def _no_pool(size: int, nodes: Sequence[int | None], host: Host) -> str | None:

@@ -206,7 +206,7 @@ def selection(results: Results) -> str:
     if all(len(several) < 2 for several in claimed):
         return ""
     chosen = "The best arm of a cell was chosen on the blocks that it is judged by."
-    if {one.method for several in claimed for one in several} == {"sequential"}:
+    if {one.method for several in claimed for one in several} <= {"sequential", "exact"}:
         return (
             f"{chosen} That is covered: {many} comparisons share the error rate of {percent(1 - results.confidence)},"
             " so that all their verdicts and intervals hold together, whichever is looked at. The estimate alone, of"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from hugewise.model.fleet import TransferredVerdict
 from hugewise.report import document as doc
@@ -16,12 +16,16 @@ _MARKS = {"confirmed": "better", "confirmed, other size": "better", "contradicte
 _HOW = {"better": "is better than", "worse": "is worse than", "equivalent": "is equivalent to"}
 
 
-def report(host: str, found: Sequence[TransferredVerdict]) -> doc.Document:
-    """For a terminal: each verdict, whether it holds on the host."""
+def report(found: Mapping[str, Sequence[TransferredVerdict]], lost: Mapping[str, str]) -> doc.Document:
+    """For a terminal: each verdict, whether it holds on each host; `lost`: hosts without a run, and why."""
+    names = [printable(name) for name in (*found, *lost)]
+    where = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    blocks = [block for each in found.values() for block in _blocks(each)]
+    blocks += [doc.Line(f"{printable(name)}: no run came back: {printable(why)}") for name, why in lost.items()]
     return doc.Document(
-        title=f"Does it hold on {host}?",
+        title=f"Does it hold on {where}?",
         lead=(),
-        sections=(doc.Section("", tuple(_blocks(found)), brief=True),),
+        sections=(doc.Section("", tuple(blocks), brief=True),),
     )
 
 

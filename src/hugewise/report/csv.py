@@ -13,7 +13,7 @@ from hugewise.model.trial import Attempt
 from hugewise.report.sections.beside import published_words
 from hugewise.visible import printable
 
-__all__ = ["attempts", "comparisons", "published"]
+__all__ = ["attempts", "comparisons", "field", "published"]
 
 _ATTEMPT = (
     *("run", "session", "block", "cell", "arm", "baseline", "policy", "mechanism", "order", "slot", "number", "state"),
@@ -52,7 +52,7 @@ def attempts(results: Results) -> str:
             *(one.guest.get(name) for name in guest),
         ]
 
-    return _text(head, [row(one) for one in results.attempts])
+    return _text(head, map(row, results.attempts))
 
 
 def comparisons(results: Results) -> str:
@@ -123,12 +123,12 @@ def _names(mappings: Iterable[Iterable[str]]) -> list[str]:
 def _text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     out = io.StringIO(newline="")
     writer = csv.writer(out)
-    writer.writerow(map(_field, head))
-    writer.writerows([_field(value) for value in row] for row in rows)
+    writer.writerow(map(field, head))
+    writer.writerows([value if type(value) is float else field(value) for value in row] for row in rows)
     return out.getvalue()
 
 
-def _field(value: object) -> object:
+def field(value: object) -> object:
     """Booleans in lower case as in JSON; printable text, quoted where a spreadsheet would run it as a formula."""
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -75,13 +75,14 @@ class Heading:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A word of `sentences.SYMBOLS`, its sentence, what was found beside it, and named facts."""
+    """A word of `sentences.SYMBOLS`, its sentence, what was found beside it, named facts, and what stands behind it."""
 
     verdict: str
     text: str
     arm: str = ""
     findings: tuple[Finding, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ class Table:
     """A caption, a head, and rows; the columns from `numeric` on are aligned to the right.
 
     swatch  the first column names arms, which are shown with their colours
+    metrics the first column names metrics, so that one can be chosen (what a row says of one stands behind a colon)
     titled  the caption stands above as a heading already, and Markdown leaves it out
     turned  a terminal shows rows as columns: for many figures of few arms
     """
@@ -107,6 +109,7 @@ class Table:
     swatch: bool = False
     titled: bool = False
     turned: bool = False
+    metrics: bool = False
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def _next(one: FleetComparison) -> str:
     known = [stratum for stratum in one.strata if stratum.next_low is not None]
     if not known:
         most = max((stratum.hosts for stratum in one.strata), default=0)
-        return f"nothing is said of the next host, which takes 5 hosts of a class ({most} at most)"
+        return f"nothing is said of the next host: that takes 5 hosts of a class, and there are {most} at most"
     said = []
     for stratum in known[:_SHOWN]:
         span = numbers.interval(stratum.ratio, stratum.next_low, stratum.next_high)
@@ -175,7 +175,7 @@ def _comparison(results: FleetResults, number: int, one: FleetComparison, colour
         doc.Folded("Each host by itself", (_hosts_table(one),), long=True),
     )
     title = f"{number}. {one.cell}: {one.arm} against {one.baseline}"
-    return doc.Section(title, blocks, key=f"comparison-{number}", nav=f"{number}")
+    return doc.Section(title, blocks, key=f"comparison-{number}", nav=f"{number}. {printable(one.cell)}")
 
 
 def _strata_table(one: FleetComparison) -> doc.Table:
@@ -184,7 +184,7 @@ def _strata_table(one: FleetComparison) -> doc.Table:
             stratum.stratum or "the fleet",
             f"{SYMBOLS[stratum.verdict]} {stratum.verdict}",
             NOTHING if stratum.ratio is None else change_of(stratum.ratio, stratum.low, stratum.high),
-            numbers.percent(None if stratum.confidence is None else round(stratum.confidence, 6)),
+            numbers.percent(None if stratum.confidence is None else round(stratum.confidence, 4)),
             f"{stratum.hosts} of {stratum.asked}",
             _spread(stratum),
             numbers.interval(stratum.ratio, stratum.next_low, stratum.next_high) or NOTHING,
@@ -342,7 +342,7 @@ def _legend(results: FleetResults) -> doc.Section:
         "Estimates enter corrected for having stopped early, and each with the error of all its possible ends.",
         "The interval of the next host has the effect that a host of the class which did not measure will have, in 95 "
         "of 100 fleets like this; from 5 hosts of a class on.",
-        "On a host that did not measure all of it is a prior: `hugewise fleet confirm` makes a claim of it.",
+        "On a host that did not measure all of it is a prior; hugewise fleet confirm makes a claim of it.",
         "e-values say that a direction is so on at least one host, by the coins alone.",
     )
     return doc.Section(LEGEND_TITLE, (doc.Points(points),), key="legend", brief=True)

@@ -1,8 +1,8 @@
-"""A document as one HTML file that needs nothing else: no script, no address, figures as SVG inside.
+"""A document as one HTML file that needs nothing else: no address, figures as SVG inside.
 
-The template engine makes every text one line and escapes it; only figures (made by `images.inline`) and the style sheet
-are markup. The Content-Security-Policy forbids everything but that style sheet, which it names by its hash, and the
-figures' font in it.
+The template engine makes every text one line and escapes it; only figures (made by `images.inline`), the style sheet
+and one script of our own (`page.js`) are markup. The Content-Security-Policy forbids everything but these two, which it
+names by their hashes, and the figures' font. The script adds to what is there: without it nothing is missing.
 """
 
 from __future__ import annotations
@@ -69,8 +69,7 @@ def coded(text: str) -> Markup:
 
 def html(document: Document, figures: Mapping[str, str]) -> str:
     """The page. `figures`: key -> SVG made by `images.inline`; a figure that is not there is left out."""
-    style = resources.files("hugewise.report").joinpath("style.css").read_text(encoding="utf-8") + fonts.face()
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    style, script = _own("style.css") + fonts.face(), _own("page.js")
     return (
         environment()
         .get_template("page.html.jinja")
@@ -78,8 +77,18 @@ def html(document: Document, figures: Mapping[str, str]) -> str:
             document=document,
             symbols=SYMBOLS,
             style=Markup(style),  # noqa: S704  (our own files)
-            policy=f"default-src 'none'; style-src 'sha256-{digest}'; font-src {fonts.SOURCE}; base-uri 'none'; "
-            "form-action 'none'",
+            script=Markup(script),  # noqa: S704  (our own file)
+            policy=f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+            f"font-src {fonts.SOURCE}; base-uri 'none'; form-action 'none'",
             figures={key: Markup(svg) for key, svg in figures.items()},  # noqa: S704  (made by images.inline)
         )
     )
+
+
+def _own(name: str) -> str:
+    return resources.files("hugewise.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """The source expression that allows exactly this text (https://www.w3.org/TR/CSP3/#framework-directive-source-list)."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

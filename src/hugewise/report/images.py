@@ -14,6 +14,7 @@ from typing import Any
 
 from hugewise.errors import StorageError
 from hugewise.report import fonts
+from hugewise.report.figures.parts import BY
 
 __all__ = ["inline", "png", "render", "standalone"]
 
@@ -59,7 +60,8 @@ def _marked(value: Any, place: str = "") -> Any:
     """The specification with a mark before each text of its data, and of the lists that name them.
 
     Texts are cut at a length at which the engine still lays them out at once: with megabytes it never ends, and no
-    signal ends it. Readers of files refuse longer names of arms, so that two of these never become one.
+    signal ends it (what `said` makes is not laid out). Readers of files refuse longer names of arms, so that two of
+    these never become one.
     """
     if isinstance(value, Mapping):
         return {key: _marked(each, place if place in _DATA and key != "ink" else key) for key, each in value.items()}
@@ -67,7 +69,7 @@ def _marked(value: Any, place: str = "") -> Any:
         return [_marked(each, place) for each in value]
     if not isinstance(value, str):
         return value
-    if len(value) > _LONGEST and place not in _EXPRESSIONS:
+    if len(value) > _LONGEST and place not in _EXPRESSIONS and BY not in value:
         value = f"{value[:_LONGEST]}\N{HORIZONTAL ELLIPSIS}"
     return f"{_MARK}{value}" if place in _DATA else value
 
@@ -79,6 +81,7 @@ def standalone(svg: str) -> str:
     _slim(root)
     style = ET.Element(f"{_SVG}style")
     style.text = fonts.face()
+    _titles(root)
     paper = ET.Element(f"{_SVG}rect", {"width": "100%", "height": "100%", "fill": _PAPER})
     root[:0] = [style, paper]
     for element in root.iter():
@@ -106,6 +109,7 @@ def inline(svg: str, *, name: str, title: str) -> str:
     width, height = root.get("width", "0"), root.get("height", "0")
     _prune(root)
     letters = _slim(root)
+    _titles(root, "data-arm")
     counter = itertools.count(1)
     ids = {element.attrib["id"]: f"{name}-{next(counter)}" for element in root.iter() if "id" in element.attrib}
     for element in root.iter():
@@ -129,6 +133,18 @@ def inline(svg: str, *, name: str, title: str) -> str:
     label.text = title
     root.insert(0, label)
     return ET.tostring(root, encoding="unicode", short_empty_elements=True)
+
+
+def _titles(root: ET.Element, whose: str = "") -> None:
+    """What a mark says becomes its title, which browsers show under the pointer; `whose`: the attribute for its arm."""
+    for element in root.iter():
+        arm, known, text = element.attrib.pop("aria-label", "").partition(BY)
+        if known and text:
+            title = ET.Element(f"{_SVG}title")
+            title.text = text
+            element.insert(0, title)
+        if known and whose:
+            element.set(whose, arm)
 
 
 def _renamed(key: str, value: str, ids: Mapping[str, str]) -> str:

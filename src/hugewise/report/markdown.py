@@ -20,12 +20,14 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", printable(text))
 
 
-def markdown(document: doc.Document) -> str:
-    """The report's text."""
+def markdown(document: doc.Document, *, figures: str = "figures") -> str:
+    """The report's text; `figures` is the folder that its figures are linked in."""
     parts = [f"# {escape(document.title)}", *_blocks(document.lead)]
     for section in document.sections:
         if section.only != "html":
             parts += [f"## {escape(section.title)}", *_blocks(section.blocks)]
+    if figures != "figures":
+        parts = [part.replace("](figures/", f"]({figures}/") if part.startswith("![") else part for part in parts]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -86,6 +88,8 @@ def _verdict(one: doc.Verdict) -> Iterator[str]:
     for finding in one.findings:
         text = escape(finding.text)
         yield f"  - **Finding**: {f'**{text}**' if finding.leads else text}"
+    if one.cause:
+        yield f"  - **Why**: {escape(one.cause)}"
 
 
 def _table(table: doc.Table) -> str:

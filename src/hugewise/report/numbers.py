@@ -44,6 +44,7 @@ _TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 # A factor beyond which nothing is told apart: an interval from two blocks can reach to 1e36.
 _FAR = 10_000.0
+_WIDE = 100.0  # beyond, a percentage has more digits than anybody reads
 _MOST_PLACES = 4
 _THOUSANDS = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
@@ -175,14 +176,20 @@ def point(ratio: float | None, low: float | None, high: float | None) -> str:
 
 
 def interval(ratio: float | None, low: float | None, high: float | None) -> str:
-    """The interval of a change: `-25.5% to -24.9%`, `at most -30%`, `at least +12%`; empty where nothing is bounded."""
+    """The interval of a change: `-25.5% to -24.9%`, `at most -30%`, `at least +12%`; empty where nothing is bounded. An
+    end above 100 times is told as such a factor: `-80% to ×5,000`, which leaves a table its columns.
+    """
     below, above = ends(low, high)
     places = _places(ratio, below, above)
     if below is None:
-        return "" if above is None else f"at most {change(above, places=places)}"
+        return "" if above is None else f"at most {_end(above, places)}"
     if above is None:
-        return f"{'' if below > _FAR else 'at least '}{change(below, places=places)}"
-    return f"{change(below, places=places)} to {change(above, places=places)}"
+        return f"{'' if below > _FAR else 'at least '}{_end(below, places)}"
+    return f"{_end(below, places)} to {_end(above, places)}"
+
+
+def _end(ratio: float, places: int) -> str:
+    return change(ratio, places=places) if not _WIDE < ratio <= _FAR else f"×{float(f'{ratio:.3g}'):,.0f}"
 
 
 def bound(ratio: float | None, low: float | None, high: float | None) -> str:

@@ -13,6 +13,7 @@ from hugewise.report.plain import plain
 from hugewise.visible import printable
 
 __all__ = [
+    "COUNTS_LEGEND",
     "EXACT_LEGEND",
     "LEGEND_TITLE",
     "SYMBOLS",
@@ -46,6 +47,11 @@ EXACT_LEGEND = (
     "nothing else is assumed.",
     "How large it is, and its interval, are those of an effect that is the same in every pair, or varies evenly to "
     "both sides of it.",
+)
+# Of counts of guests that are the same in every boot.
+COUNTS_LEGEND = (
+    "Counts that are the same in every boot are judged by that: boots differ in their seed and in nothing else but the "
+    "policy, so that a difference between two counts of which each is repeated is the policy's.",
 )
 # Where the tables of a report have tiers beyond the run itself.
 TIER_LEGEND = (
@@ -161,9 +167,10 @@ def legend(results: Results, *, tiers: bool = True) -> tuple[str, ...]:
     every = [one for cell in results.cells for one in cell.comparisons]
     methods = {one.method for one in every}
     exact: tuple[str, ...] = EXACT_LEGEND if "sequential" in methods else ()
+    exact += COUNTS_LEGEND if "exact" in methods else ()
     if tiers and any(one.supported and one.name != "this campaign" for each in every for one in each.tiers):
         exact += TIER_LEGEND
-    return (*exact, *(_FIXED_LEGEND if methods - {"sequential", "screening", "unjudged"} else ()))
+    return (*exact, *(_FIXED_LEGEND if methods - {"sequential", "exact", "screening", "unjudged"} else ()))
 
 
 def tier_name(name: Reach) -> str:

@@ -65,6 +65,8 @@ def _blocks(blocks: Iterable[doc.Block]) -> Iterator[RenderableType]:
                     symbol = Text(SYMBOLS[one.verdict], style=_STYLES[one.verdict], overflow="fold")
                     yield _indented(Text.assemble(symbol, f" {_plain(one.text)}", overflow="fold"))
                     yield from (_indented(_text(f"+ {f.text}", "bold" if f.leads else "")) for f in one.findings)
+                    if one.cause:
+                        yield Padding(_text(one.cause), (0, 0, 0, 4))
             case doc.Table():
                 yield from _table(block)
             case doc.Commands():

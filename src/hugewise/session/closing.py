@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from hugewise.errors import HugewiseError
+from hugewise.store.folder import RunFolder
 
-__all__ = ["close"]
+__all__ = ["close", "gather"]
 
 
 def close(closing: ExitStack) -> None:
@@ -31,6 +32,14 @@ def close(closing: ExitStack) -> None:
             raise
     if interrupt is not None:
         raise interrupt
+
+
+def gather(folder: RunFolder, say: Callable[[str], None]) -> None:
+    """Gather the attempts of a run that has ended; where there is no room for it, they stay in their folders."""
+    try:
+        folder.compact()
+    except HugewiseError as error:
+        say(f"the attempts stay in their folders: {error}")
 
 
 def _tell_all(error: HugewiseError, before: BaseException | None) -> None:

@@ -21,6 +21,7 @@ from hugewise.model import coin
 from hugewise.model.clock import CLOCK, Clock
 from hugewise.model.design import in_turns
 from hugewise.model.trial import Attempt, Block, BlockState, Trial, at_fault
+from hugewise.plan.ageing import due
 from hugewise.plan.plan import Arm, Cell
 from hugewise.session import progress
 from hugewise.session.identity import differing
@@ -49,6 +50,7 @@ class Conductor:
     # What the next block is decided from: sums, so that a block costs the same however many were before it.
     _start: float = 0.0
     _last: int = 0
+    _cure: str | None = None  # of what could not be started last
     _complete: Counter[str] = field(default_factory=Counter)
     _in_session: Counter[str] = field(default_factory=Counter)
     _durations: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=5)))
@@ -82,8 +84,7 @@ class Conductor:
             self._take_up(self.run.left_open)
         useless = 0
         while cells := [cell for cell in self.cells if self._open_arms(cell)]:
-            chosen = coin.next_cell([cell.id for cell in cells], self._complete)
-            cell = next(cell for cell in cells if cell.id == chosen)
+            cell = due(cells, self._complete)
             if self._late(cell):
                 return self._close("time is up")
             if self._session_over(cell):
@@ -92,9 +93,11 @@ class Conductor:
             useless = 0 if block.state == "complete" else useless + 1
             hopeless = useless and not self._complete and not any(self._open_arms(each) for each in self.cells)
             if useless == _PATIENCE or hopeless:
+                cure = "end what interferes" if self._cure is None or block.state == "disturbed" else self._cure
                 raise HugewiseError(
                     f"{useless} blocks in a row do not count; the last: {block.reason}",
-                    hint=f"end what interferes, then: hugewise resume {self.folder.path}",
+                    hint=f"{cure}; then: hugewise resume {self.folder.path}"
+                    + ("" if cure != self._cure else ", or a new run where that changes the study"),
                 )
         return self._close("finished")
 
@@ -191,6 +194,8 @@ class Conductor:
             self._end(block, "incomplete", f"broken off {told} (window: {self.study.window:g} s)")
         elif cell.together and any(attempt.state in _COUNTS for attempt in attempts):
             self._end(block, "incomplete", "broken off between attempts that ran at the same time")
+        elif self.study.resident and any(attempt.state in _COUNTS for attempt in attempts):
+            self._end(block, "incomplete", "its guest is gone, and the pairs of a block are of one boot")
         else:
             self._run_block(block, cell)
 
@@ -243,7 +248,8 @@ class Conductor:
         closed = block.closed(end)
         self._observe(closed)
         done, planned = self._progress()
-        self.listener(progress.BlockEnded(number, cell, state, done, planned, self._left()))
+        new = sum(not self._durations.get(each.id) and self._remaining(each) > 0 for each in self.cells)
+        self.listener(progress.BlockEnded(number, cell, state, done, planned, self._left(), new))
         return closed
 
     def _paired(self, cell: str, attempts: Sequence[Attempt]) -> bool:
@@ -298,7 +304,7 @@ class Conductor:
                 self._lost(block, trial.arm, error.message)
                 return
             except (ProbeError, MachineError) as error:
-                problem = error.message
+                problem = self._told(error)
             else:
                 block.attempts.append(attempt)
                 if attempt.state in _COUNTS:
@@ -306,6 +312,12 @@ class Conductor:
                 problem = attempt.reason or problem
             self._could_not_start(block, [trial.arm], problem)
         self._could_not_start(block, [trial.arm], problem, given_up=True)
+
+    def _told(self, error: HugewiseError) -> str:
+        """The error with its cure, which is also told if the run ends by it."""
+        self._cure = error.hint
+        first, *rest = error.message.split("\n")
+        return "\n".join([f"{first} ({error.hint})" if error.hint else first, *rest])
 
     def _try_together(self, block: OpenBlock, cell: Cell, trials: Sequence[Trial]) -> None:
         """Attempt all trials of a block at once, until they count.
@@ -326,7 +338,7 @@ class Conductor:
                     self._lost(block, arm, error.message)
                 return
             except (ProbeError, MachineError) as error:
-                problem = error.message
+                problem = self._told(error)
                 faulted = [error.arm] if isinstance(error, MachineError) and error.arm else everyone
             else:
                 block.attempts.extend(found)

@@ -16,13 +16,15 @@ import msgspec
 from hugewise import policies, workloads
 from hugewise.errors import UserError
 from hugewise.host.account import must_enter
+from hugewise.host.at_rest import at_rest
 from hugewise.host.local_host import LocalHost
+from hugewise.host.virtual_machines import not_taken_yet
 from hugewise.machine.proc import meminfo
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import mechanism as mechanism_of
 from hugewise.model.scene import Staged
-from hugewise.plan import memory
+from hugewise.plan import ageing, memory, room
 from hugewise.plan.plan import Plan, plan
 from hugewise.plan.venue import GuestHouse
 from hugewise.store.records import Run
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from hugewise.guests.provided import Provided
     from hugewise.model.check import Check
 
-__all__ = ["fitting", "guest_checks", "make_plan", "must_begin", "must_have_cells", "provide"]
+__all__ = ["fitting", "guest_checks", "make_plan", "must_begin", "must_have_cells", "provide", "with_room"]
 
 
 def make_plan(
@@ -45,7 +47,7 @@ def make_plan(
     anything: `first` of the plan says what a run has to do before, and kernels that were never asked are planned as if
     they had every page size. Raises StudyError, UserError.
     """
-    host = host or LocalHost()
+    host = host or at_rest(LocalHost())
     sizes = PageSizes.discover(host)
     first: tuple[str, ...] = ()
     if study.guest is not None and guests is None:
@@ -55,7 +57,9 @@ def make_plan(
         guests, first = seen, (*seen.first, *_image(study, seen))
     known, mechanism = policies.discover(sizes), mechanism_of(host)
     made = plan(study, known, workloads.discover(), host, sizes, mechanism, guests, resident)
-    return msgspec.structs.replace(made, first=first)
+    if guests is not None and guests.pending:
+        first += tuple(_unseen(made, study, guests))
+    return msgspec.structs.replace(made, first=(*first, *ageing.costs(made.cells, host)))
 
 
 def fitting(planned: Plan, run: Run | None, host: Host) -> tuple[Plan, tuple[str, ...]]:
@@ -65,6 +69,17 @@ def fitting(planned: Plan, run: Run | None, host: Host) -> tuple[Plan, tuple[str
     if run is not None:
         return memory.with_at_most(planned, {cell.id: cell.at_most for cell in run.opened.cells}), ()
     return memory.fitting(planned, meminfo(host).get("MemAvailable"))
+
+
+def with_room(planned: Plan, host: Host, guest: int, privileged: bool) -> Plan:
+    """The plan without the arms whose pools, or guests, there is no room for beside what this host is for. `guest`,
+    `privileged`: as for `plan.memory.pool_pages`. Raises HugewiseError where nothing is left.
+    """
+    known = meminfo(host)
+    if "MemAvailable" not in known or "MemTotal" not in known:
+        return planned
+    found = room.HostRoom(known["MemAvailable"], known["MemTotal"], not_taken_yet(host))
+    return room.within(planned, found, guest, privileged=privileged)
 
 
 def must_have_cells(study: Study, planned: Plan) -> None:
@@ -99,11 +114,16 @@ def guest_checks(study: Study) -> tuple[Check, ...]:
     """What this host has of what the guests of `study` need. Raises StudyError, UserError."""
     with _library():
         from hugewise.guests import provided, requirements  # noqa: PLC0415
-    seen, host = provided.look(study), LocalHost()
+    seen, host = provided.look(study), at_rest(LocalHost())
     packages = _lacking(study, dataclasses.replace(seen, pending=False))
     # What the image will bring is no lack of a plan before it is made: what is left is this host's.
-    beside = [left for left in make_plan(study, host, seen).left_out if left.packages]
-    return tuple(requirements.checks(study, packages, beside, privileged=host.privileged()))
+    planned = make_plan(study, host, seen)
+    beside = [left for left in planned.left_out if left.packages]
+    refused = [left for left in planned.left_out if not left.packages]
+    return (
+        *requirements.checks(study, packages, beside, privileged=host.privileged()),
+        *requirements.refusals(refused, nothing=not planned.cells),
+    )
 
 
 def _lacking(study: Study, bare: GuestHouse) -> tuple[str, ...]:
@@ -123,6 +143,16 @@ def _image(study: Study, seen: Provided) -> Iterator[str]:
     if not image.cached(wanted, seen.arch, use.suite, use.sources):
         sources = f", and the sources of {' '.join(use.sources)}" if use.sources else ""
         yield f"an image is made of Debian {use.suite}: {' '.join(wanted)}{sources}"
+
+
+def _unseen(made: Plan, study: Study, seen: GuestHouse) -> Iterator[str]:
+    """That programs which the study names are looked for when the image is there."""
+    assert study.guest is not None
+    with seen.within():
+        lacking = [each for cell in made.cells for each in cell.workload.missing(cell.values) if each.named]
+    for name in dict.fromkeys(each.reason.partition(":")[0] for each in lacking):
+        packages = " ".join(study.guest.packages)
+        yield f"{name} is looked for in the image when it is made (of {packages}): without it nothing of its cells runs"
 
 
 @contextmanager

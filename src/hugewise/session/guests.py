@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from hugewise.attempt.boarding import Boarding
 from hugewise.deployment.program import Destination, UnitFacts, for_program, unit_facts
 from hugewise.errors import RunError
+from hugewise.host.ledger import JournalRecord
+from hugewise.machine.machine import Contained
 from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
 from hugewise.model.workload import MARKS, Configuration, Configured
 from hugewise.plan.plan import Arm, Cell
+from hugewise.study.study import Study
 
 if TYPE_CHECKING:
     from hugewise.guests.provided import Provided
 
-__all__ = ["check", "deployment", "machine"]
+__all__ = ["ForGuests", "OfRun", "boarding", "check", "deployment", "machine"]
 
 
 def deployment(cell: Cell, arm: Arm, pool: int, guests: Provided | None, host: Host) -> Deployment:
@@ -70,6 +75,39 @@ def machine(arm: Arm, guests: Provided | None) -> Mapping[str, Any] | None:
     if guests is None or arm.kernel is None or arm.backing is None:
         return None
     return guests.identity(arm.kernel, arm.backing)
+
+
+class ForGuests(NamedTuple):
+    """What a session has for its guests: makes cgroups, undoes at its end, journals; the run's seed; is root."""
+
+    contain: Callable[[str], Contained]
+    closing: ExitStack
+    note: Callable[[JournalRecord], None]
+    seed: bytes
+    privileged: bool
+
+
+class OfRun(NamedTuple):
+    """Of which run it is: the cells of its plan, the number of the session, the run's folder."""
+
+    cells: Sequence[Cell]
+    session: int
+    folder: str
+
+
+def boarding(study: Study, guests: Provided, held: ForGuests, run: OfRun) -> Boarding:
+    """Gives each attempt a guest of its own, or all of the session one. Raises UserError."""
+    from hugewise.guests.boarding import GuestBoarding  # noqa: PLC0415  (knows QEMU)
+
+    contain, closing, note, seed, privileged = held
+    each = GuestBoarding.open(study, guests, contain, closing, note, seed=seed, privileged=privileged)
+    if not guests.resident:
+        return each
+    from hugewise.guests.resident import ResidentBoarding  # noqa: PLC0415
+
+    stays = ResidentBoarding(each, run.cells, run.session, run.folder)
+    closing.callback(stays.end)
+    return stays
 
 
 def check(folder: Path, before: Mapping[str, str], guests: Provided | None) -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from hugewise.errors import ProbeError, RunError
 from hugewise.machine import fingerprint, probe
+from hugewise.model import age
 from hugewise.model.deployment import Deployment
 from hugewise.model.design import Kind, must_agree
 from hugewise.model.host import Host
@@ -56,6 +57,8 @@ def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Cell, Arm, int], 
             kind=None if cell.kind == kind else cell.kind,
             at_most=cell.at_most,
             apart=cell.apart,
+            memory_age=cell.memory_age,
+            memory=cell.memory if age.pressed(cell.memory_age) else None,
         )
         for cell in plan.cells
     )

@@ -35,7 +35,9 @@ class AttemptStarted(msgspec.Struct, frozen=True):
 
 
 class BlockEnded(msgspec.Struct, frozen=True):
-    """A block was closed; `left_s` is the estimate of what remains, in seconds."""
+    """A block was closed; `left_s` is the estimate of what remains, in seconds, from blocks that were measured: of
+    `unmeasured` cells none was yet, and theirs may take another time.
+    """
 
     block: int
     cell: str
@@ -43,6 +45,7 @@ class BlockEnded(msgspec.Struct, frozen=True):
     closed: int
     blocks: int
     left_s: float
+    unmeasured: int = 0
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -89,7 +92,7 @@ def shown(stream: TextIO) -> Iterator[Listener]:
                 case AttemptStarted():
                     bar.update(task, what=f"{event.cell}: {event.arm}")
                 case BlockEnded():
-                    left = f"{format_duration(event.left_s)} left"
+                    left = f"{format_duration(event.left_s)}{'+' if event.unmeasured else ''} left"
                     bar.update(task, completed=event.closed, total=max(event.blocks, 1), left=left)
                 case Message():
                     bar.console.print(event.text, soft_wrap=True)
@@ -97,17 +100,23 @@ def shown(stream: TextIO) -> Iterator[Listener]:
         with bar:
             yield live
         return
-    last = 0.0
+    last = time.monotonic()
 
     def lines(event: Event) -> None:
         nonlocal last
         match event:
             case Started():
                 console.print(f"run {event.run} in {event.folder}: {event.blocks} blocks planned", soft_wrap=True)
-            case BlockEnded() if time.monotonic() - last >= _EVERY_S or event.closed == event.blocks:
+            case AttemptStarted() if time.monotonic() - last >= _EVERY_S:  # within a block that takes long
+                last = time.monotonic()
+                console.print(f"block {event.block} ({event.cell}): {event.arm}", soft_wrap=True)
+            case BlockEnded() if (
+                event.closed == 1 or time.monotonic() - last >= _EVERY_S or event.closed == event.blocks
+            ):
                 last = time.monotonic()
                 console.print(
-                    f"{event.closed}/{event.blocks} blocks, {format_duration(event.left_s)} left ({event.cell})",
+                    f"{event.closed}/{event.blocks} blocks, {format_duration(event.left_s)} left{_open(event)}"
+                    f" ({event.cell})",
                     soft_wrap=True,
                 )
             case Message():
@@ -116,3 +125,10 @@ def shown(stream: TextIO) -> Iterator[Listener]:
                 pass
 
     yield lines
+
+
+def _open(event: BlockEnded) -> str:
+    """That the estimate knows nothing yet of some cells."""
+    if not event.unmeasured:
+        return ""
+    return f" if {event.unmeasured} cell{'' if event.unmeasured == 1 else 's'} not begun take as long as the others"

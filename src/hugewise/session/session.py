@@ -6,12 +6,12 @@ A run has one session (`steps`), one more each time it is resumed, and one for a
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
 
-from hugewise import files
+from hugewise import beneath, files
 from hugewise.host.local_host import LocalHost
 from hugewise.model import coin
 from hugewise.model.client import ClientHost
@@ -24,7 +24,7 @@ from hugewise.session.steps import Session
 from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
 
-__all__ = ["resume", "run"]
+__all__ = ["discard_unbegun", "resume", "run"]
 
 
 def run(
@@ -65,7 +65,11 @@ def run(
         )
         for cell, reason in session.withheld.items():
             session.say(f"no verdicts on {cell}: {reason}")
-    _hold(session)
+    try:
+        _hold(session)
+    except BaseException:
+        discard_unbegun(folder.path)
+        raise
     return folder
 
 
@@ -90,6 +94,14 @@ def resume(
     clients = Reached(run.opened.client)
     _hold(Session(study, folder, seed, plan, run, listener, on_step, guests, anyway=anyway, clients=clients))
     return folder
+
+
+def discard_unbegun(path: Path) -> None:
+    """Remove the folder of a run that was refused before its first record: nothing could be reported or resumed."""
+    if not (path / "run.jsonl").exists():
+        with suppress(OSError):  # what cannot be removed says no more than that there was none
+            beneath.discard(path)
+            path.parent.rmdir()  # the study's, where it has no other run
 
 
 def _trust(folder: Path) -> None:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from hugewise.analysis import earlier
-from hugewise.attempt.boarding import HostBoarding
+from hugewise.attempt.ageing import Ageing
+from hugewise.attempt.boarding import Boarding, HostBoarding
 from hugewise.attempt.preparation import prepared
 from hugewise.attempt.underway import Bench
 from hugewise.errors import HugewiseError, RunError
@@ -29,7 +30,6 @@ from hugewise.host.lock import HostLock, boot_id
 from hugewise.host.pool import Pools, Where
 from hugewise.host.scratch import Scratch, discard
 from hugewise.host.setting import Settings
-from hugewise.machine import fingerprint
 from hugewise.machine.drift import Drift
 from hugewise.machine.machine import Contained
 from hugewise.machine.site import Site
@@ -40,10 +40,10 @@ from hugewise.model.policy import mechanism
 from hugewise.model.scene import Staged
 from hugewise.plan import memory
 from hugewise.plan.plan import Cell, Plan
-from hugewise.session import feasibility, identity, progress, touching
+from hugewise.session import ageing, counting, feasibility, identity, progress, touching
 from hugewise.session import guests as guest_session
 from hugewise.session.clients import Reached
-from hugewise.session.closing import close
+from hugewise.session.closing import close, gather
 from hugewise.session.conductor import Conductor
 from hugewise.stats.family import methods_for
 from hugewise.store import dataset
@@ -52,7 +52,6 @@ from hugewise.store.records import CellRecord, Noted, Opened, Resumed, Run
 from hugewise.study.study import Study
 
 if TYPE_CHECKING:
-    from hugewise.guests.boarding import GuestBoarding
     from hugewise.guests.provided import Provided
 
 __all__ = ["CLOSING", "OPENING", "Session"]
@@ -87,10 +86,12 @@ class Session:
     ended: bool = False
     withheld: Mapping[str, str] = field(default_factory=dict)
     scratch: dict[str, Scratch] = field(default_factory=dict)
-    boarding: GuestBoarding | None = None
+    boarding: Boarding | None = None
     results: Path | None = None
     data: dict[str, dataset.Kept] = field(default_factory=dict)
+    ageing: Ageing | None = None
     clients: Reached = field(default_factory=lambda: Reached(None))
+    counters: counting.CounterPlan = field(default_factory=counting.CounterPlan)
     settings: Settings = field(init=False)
 
     def hold(self) -> bool:
@@ -156,10 +157,7 @@ class Session:
     def compact(self) -> None:
         """Gather the attempts of a run that has ended; where there is no room for it, they stay in their folders."""
         if self.ended:
-            try:
-                self.folder.compact()
-            except HugewiseError as error:
-                self.say(f"the attempts stay in their folders: {error}")
+            gather(self.folder, self.say)
 
     def recover(self) -> None:
         """Put back what a killed run left, before anything is measured or turned."""
@@ -188,15 +186,20 @@ class Session:
         self.remarks += told
         for text in told:
             self.say(text)
-        root = self.journal is not None
-        wanted = memory.pool_pages(self.plan, self._guest_memory, privileged=root)
-        granted: Mapping[Where, int] = {}
+        root, guest = self.journal is not None, self._guest_memory
+        self.plan = feasibility.with_room(self.plan, self.host, guest, root)
+        wanted = memory.pool_pages(self.plan, guest, privileged=root)
+        granted, pools = dict[Where, int](), Pools(self.settings)
         if wanted and root:
-            pools = Pools(self.settings)
             self.at_close("empty_pools", lambda: self.name_drift(pools.restore()))
             granted = pools.fill_nodes(wanted)
         self.pools = memory.by_size(granted)
-        self.plan = memory.without_short_pools(self.plan, wanted, granted, self._guest_memory, privileged=root)
+        self.plan = memory.without_short_pools(self.plan, wanted, granted, guest, privileged=root)
+
+    def prepare_ageing(self) -> None:
+        """What ages the memory; what attempts have in swap is gone before, with their cgroups."""
+        self.remove_at_close("end_ageing", lambda: None if self.ageing is None else self.ageing.close())
+        self.plan, self.ageing = ageing.opened(self.plan, self.host, self.settings.note, self.folder.path.parents[1])
 
     def make_cgroups(self) -> None:
         """Where each attempt gets a cgroup of its own, if that can be had."""
@@ -238,28 +241,18 @@ class Session:
         """Make the data of the workloads, where they are not kept from before."""
         for cell, workload in self._staged_here():
             if (data := workload.data(cell.values)) is not None:
-                self.data[cell.id] = prepared(
-                    workload,
-                    data,
-                    LocalMachine(self.host),
-                    self.folder.path.parents[1],
-                    self.scratch[cell.storage].of(cell.stage_account),
-                    cell.stage_account,
-                    self.contain,
-                    self.say,
-                )
+                who, results = cell.stage_account, self.folder.path.parents[1]
+                where, machine = self.scratch[cell.storage].of(who), LocalMachine(self.host)
+                self.data[cell.id] = prepared(workload, data, machine, results, where, who, self.contain, self.say)
 
     def make_guests(self) -> None:
         """What the guests of a study share on this host: sockets, a network, a folder that is served to them."""
         opened = ExitStack()
         self.remove_at_close("end_guests", opened.close)
         if self.guests is not None:
-            from hugewise.guests.boarding import GuestBoarding  # noqa: PLC0415  (knows QEMU)
-
-            asked, privileged = (self.study, self.guests, self.contain), self.host.privileged()
-            self.boarding = GuestBoarding.open(
-                *asked, opened, self.settings.note, seed=self.seed, privileged=privileged
-            )
+            held = guest_session.ForGuests(self.contain, opened, self.settings.note, self.seed, self.host.privileged())
+            run = guest_session.OfRun(self.plan.cells, self.number, str(self.folder.path))
+            self.boarding = guest_session.boarding(self.study, self.guests, held, run)
 
     def reach_clients(self) -> None:
         """The host that clients are on, if that is another one."""
@@ -268,19 +261,20 @@ class Session:
 
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""
-        kind = self.study.design.first
+        facts, self.counters = counting.found(self.host, self.plan.cells)
         cells = identity.cell_records(
-            self.plan, kind, lambda cell, arm, pool: guest_session.deployment(cell, arm, pool, self.guests, self.host)
+            self.plan,
+            self.study.design.first,
+            lambda cell, arm, pool: guest_session.deployment(cell, arm, pool, self.guests, self.host),
         )
-        guests = self.guests.versions() if self.guests is not None else {}
-        versions = {**identity.versions(), **guests, **self.clients.versions}
+        versions = {**identity.versions(), **(self.guests.versions() if self.guests else {}), **self.clients.versions}
         if self.run is None:
-            self._begin_run(cells, versions)
+            self._begin_run(cells, versions, facts)
             self.run = self.folder.read()
         else:
             self._take_up(self.run, cells, versions)
 
-    def _begin_run(self, cells: tuple[CellRecord, ...], versions: Mapping[str, str]) -> None:
+    def _begin_run(self, cells: tuple[CellRecord, ...], versions: Mapping[str, str], facts: Mapping[str, Any]) -> None:
         """What the run is, in its folder. Raises StorageError."""
         kept = None
         if self.guests is not None:
@@ -294,7 +288,7 @@ class Session:
             seed_hash=coin.commitment(self.seed),
             mechanism=mechanism(self.host),
             boot_id=self.boot_id,
-            host=fingerprint.fingerprint(self.host, identity.cpu()),
+            host=facts,
             versions=versions,
             settings=dict(self.settings.initial),
             cells=cells,
@@ -358,7 +352,9 @@ class Session:
             session=self.number,
             boot_id=self.boot_id,
             pools=self.pools,
+            ageing=self.ageing,
             on_step=self.on_step,
+            counting=self.counters,
             data=self.data,
         )
         for attempt in self.run.attempts:
@@ -378,6 +374,7 @@ OPENING: tuple[Callable[[Session], None], ...] = (
     Session.make_scratch,
     Session.hold_settings,
     Session.fill_pools,
+    Session.prepare_ageing,
     Session.make_cgroups,
     Session.prepare,
     Session.make_guests,
@@ -389,6 +386,7 @@ CLOSING = (
     "leave_clients",
     "end_guests",
     "remove_cgroups",
+    "end_ageing",
     "empty_pools",
     "restore",
     "remove_scratch",

@@ -6,6 +6,8 @@ so that it can stop on its own at any time, and the chance of any wrong verdict 
 Arms that a study names `unjudged` are in no split: nothing is claimed of them (`hugewise.stats.unjudged`). A study that
 asks whether arms are `not_worse` has the same shares, and another end of its comparisons (`hugewise.stats.notworse`).
 
+The method `exact` has the same split; what a comparison has is shared by its two ways (`hugewise.stats.exact`).
+
 The method `screening` claims nothing, so that nothing is shared (`hugewise.stats.screening`).
 
 The method `fixed-n` has Holm's procedure over all comparisons, with intervals that agree with it. Let m be the number
@@ -49,6 +51,7 @@ from hugewise.model.metric import Metric
 from hugewise.model.results import Comparison
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.stats.end_points import EndPoint
+from hugewise.stats.exact import Exact
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast, Method
 from hugewise.stats.notworse import NotWorse
@@ -93,6 +96,12 @@ def methods_for(study: Study, cells: Iterable[ComparedCell]) -> tuple[Method, ..
     alpha, planned, margin = 1 - study.confidence, study.budget.blocks, study.margin
     if study.method == "sequential":
         return tuple(_sequential(study, contrasts, alpha / (judged * (1 + len(study.end_points)))))
+    if study.method == "exact":
+        counting = study.guest is not None and study.guest.counting
+        return tuple(
+            Exact(contrast, planned=planned, alpha=alpha / judged, margin=margin, counting=counting)
+            for contrast in contrasts
+        )
     if study.method == "screening":
         return tuple(_screened(contrasts, planned, alpha, margin))
     return tuple(

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from hugewise.model.results import Comparison, Verdict
 from hugewise.model.trial import Block
 from hugewise.stats.method import Contrast, Decision, Effect
-from hugewise.stats.paired import Signs, Tests, paired
+from hugewise.stats.paired import Constant, Signs, Tests, paired
 from hugewise.stats.pairlog import PairLog
 from hugewise.stats.pairs import Inference, Pairs, ratio_of
 
@@ -148,7 +148,10 @@ class FixedN:
         if isinstance(tests, Signs):
             return self._by_signs(tests, level)
         if low is None or high is None:
-            return "undecided", f"{len(self.pairs.usable)} pairs are too few for an interval at this confidence"
+            few = f"{len(self.pairs.usable)} pairs are too few for an interval at this confidence"
+            # Student's t has nothing to go by, and the sign test that stands in sees directions alone.
+            counts = 'where nothing varies; of guests, method = "exact" judges counts that are the same in every boot'
+            return "undecided", f"{few}, {counts}" if isinstance(tests, Constant) else few
         failures = self.pairs.failures
         inside = 1 / (1 + margin) <= low and high <= 1 + margin
         if inside and not failures:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hugewise import reading
-from hugewise.errors import RunError, StorageError
+from hugewise.errors import RunError, StorageError, UserError
 from hugewise.files import storing, sync
 
 __all__ = ["read", "write"]
@@ -26,10 +26,14 @@ sum(strlen(name) + strlen(record) + {_ROW})
 _MOST = 1 << 30  # bytes of all records: one of a small workload has 2 KB, so those of 400,000 attempts
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "2GiB", "temp_directory": ""}
 _SHOWN = 100
+_AT_ONCE = 2_000
 
 
-def write(path: Path, records: Mapping[str, str]) -> None:
-    """Keep `records` by the names of their folders; the file is there whole or not at all. Raises StorageError."""
+def write(path: Path, records: Mapping[str, str], *, most: int | None = None) -> None:
+    """Keep `records` by the names of their folders; the file is there whole or not at all. Raises StorageError.
+
+    `most`: bytes that the file may have; else UserError, and what was there stays.
+    """
     import duckdb  # noqa: PLC0415  (150 ms that only its users should pay)
     import numpy as np  # noqa: PLC0415
 
@@ -40,6 +44,10 @@ def write(path: Path, records: Mapping[str, str]) -> None:
                 columns = {"name": list(records), "record": list(records.values())}
                 connection.register("given", {name: np.array(each, dtype=object) for name, each in columns.items()})
                 connection.sql(_ROWS).write_parquet(str(draft), compression="zstd")
+            if most is not None and (size := draft.stat().st_size) > most:
+                raise UserError(
+                    f"{path} would have {size:,} bytes, more than {most:,}", hint="keep fewer attempts in it"
+                )
             sync(draft)
             draft.replace(path)
             sync(path.parent)
@@ -80,7 +88,10 @@ def _records(path: Path, descriptor: int) -> dict[str, bytes]:
                 raise _unreadable(path, "an attempt has no name, no record, or a name that another has")
             if (most or 0) > reading.MOST_JSON or (total or 0) > _MOST:
                 raise _unreadable(path, f"{rows:,} attempts of {total:,} bytes, the largest of {most:,}, are too much")
-            return {name: record.encode() for name, record in table.fetchall()}
+            found: dict[str, bytes] = {}
+            while some := table.fetchmany(_AT_ONCE):  # all at once would be there twice
+                found.update((name, record.encode()) for name, record in some)
+            return found
     except duckdb.Error as error:
         raise _unreadable(path, _first_line(error)) from None
 

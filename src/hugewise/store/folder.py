@@ -6,7 +6,7 @@
       guests.json    of a study of guests: their kernels, and how these differ (`hugewise.model.guest_record`)
       study.json     the study as it was understood (and study.toml as it was written)
       seed           the run seed, readable by its owner only, until the last record reveals it
-      attempts/b00007-2-thp-1/{attempt.json, spec.json, events.jsonl, stdout, stderr}
+      attempts/b00007-2-thp-1/{attempt.json, samples.json.gz, spec.json, events.jsonl, stdout, stderr}
       attempts.parquet  of a run that has ended: every attempt.json, which is removed when it is there
 
 An attempt is written into a hidden folder, whole and on disk; then a record with its digest makes it part of the run;
@@ -261,9 +261,10 @@ class RunFolder:
         knobs = {record.id: record.values for record in records if isinstance(record, KnobSet)}
         self._knobs.update(knobs)
         attempts: list[Attempt] = []
-        for name, stored in self._stored(contents, files, problems, salvage=salvage).items():
-            with self._told(problems, salvage=salvage), _reading(self.path / "attempts" / name / "attempt.json"):
-                attempts.append(self._with_knobs(reading.decoded(_ATTEMPT, stored), knobs))
+        stored = self._stored(contents, files, problems, salvage=salvage)
+        for name in tuple(stored):
+            with self._told(problems, salvage=salvage), _reading(f"{self.path}/attempts/{name}/attempt.json"):
+                attempts.append(self._with_knobs(reading.decoded(_ATTEMPT, stored.pop(name)), knobs))
         if not contents.chained:
             attempts.sort(key=lambda attempt: attempt.started)
         found = in_blocks(contents.records, attempts)
@@ -381,7 +382,7 @@ def _digest(stored: bytes) -> str:
 
 
 @contextlib.contextmanager
-def _reading(path: Path, hint: str = ANEW, *, but: type[OSError] | tuple[()] = ()) -> Iterator[None]:
+def _reading(path: Path | str, hint: str = ANEW, *, but: type[OSError] | tuple[()] = ()) -> Iterator[None]:
     """What cannot be read is a RunError; `hint` is the cure where the system refuses. `but` is passed on."""
     try:
         yield

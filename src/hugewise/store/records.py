@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from hugewise.model.age import MemoryAge
 from hugewise.model.client import ClientHost
 from hugewise.model.clock import Moment
 from hugewise.model.deployment import Deployment
@@ -64,7 +65,8 @@ class ArmRecord(msgspec.Struct, frozen=True):
 class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A cell as it was planned: enough to analyse the run on any machine. `together`: its arms run at once; `kind`: how
     they are laid out, where it is not as the study says; `at_most`: so many take part in a block, where not all do;
-    `apart`: its clients are on a host of their own.
+    `apart`: its clients are on a host of their own; `memory_age`: what the host's memory has been through, and `memory`
+    the limit of its programs in bytes, where that is part of it.
 
     Raises ValueError where two arms have one name, or none is the baseline.
     """
@@ -80,6 +82,8 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind | None = None
     at_most: int | None = None
     apart: bool = False
+    memory_age: MemoryAge = "fresh"
+    memory: int | None = None
 
     def __post_init__(self) -> None:
         names = [arm.name for arm in self.arms]

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hugewise.store.folder import RunFolder
+from hugewise.store.records import Run
 
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["tables"]
+__all__ = ["tables", "tables_of"]
 
 _COLUMNS = {
     "run": "VARCHAR",
@@ -79,10 +80,14 @@ create view facts as
 
 def tables(folder: Path) -> duckdb.DuckDBPyConnection:
     """An in-memory DuckDB connection with the run's views. Raises RunError when `folder` is no run."""
+    return tables_of(RunFolder(folder).read())
+
+
+def tables_of(run: Run) -> duckdb.DuckDBPyConnection:
+    """The same of a run that was read."""
     import duckdb  # noqa: PLC0415  (150 ms that only its users should pay)
     import numpy as np  # noqa: PLC0415
 
-    run = RunFolder(folder).read()
     connection = duckdb.connect()
     connection.execute("create table blocks (block integer, cell varchar, state varchar, reason varchar)")
     for block in run.blocks:

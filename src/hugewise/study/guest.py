@@ -23,18 +23,20 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from hugewise.model.guest import PAGE_OF, Architecture, Backing, Network, Pages
+from hugewise.model.guest import Architecture, DiskFormat, Network
+from hugewise.quantity import parse_cpus
 from hugewise.study import keys
 from hugewise.study.keys import Key, Kind, Name, Place
 
 __all__ = [
-    "BACKING",
     "CONCURRENCY",
     "NFS",
-    "BackingUse",
     "Concurrency",
+    "DiskUse",
     "GuestUse",
     "KernelUse",
+    "NodeUse",
+    "disk_format",
     "without_unsaid",
 ]
 
@@ -47,6 +49,8 @@ _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=,-]{0,255}")
 _WORD = re.compile(r"[!-~]{1,256}")
 _PATH = re.compile(r"/[^\0]*")
 # Words of the kernel's command line by which a guest is booted and spoken to.
+_LARGEST_CPU = 8191
+_DEVICE = re.compile(r"/dev/[a-z0-9]{2,32}")
 _RESERVED = frozenset({"--", "console", "init", "rdinit", "root", "panic", "initrd"})
 
 
@@ -80,6 +84,58 @@ def _append(value: object, place: Place) -> str:
     if name in _RESERVED or name.startswith("hugewise."):
         raise place.wrong("is set by hugewise, which boots the guest by it", word, hint="remove it")
     return word
+
+
+def _cpus(value: object, place: Place) -> tuple[int, ...]:
+    cure = 'write for example "0-3,8"'
+    if isinstance(value, list | tuple):
+        return tuple(keys.listing(keys.integer(0, _LARGEST_CPU)).read(value, place))
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    written: str = keys.text(words="a list of CPUs", cure=cure).read(value, place)
+    try:
+        return parse_cpus(written)
+    except ValueError as error:
+        raise place.wrong(str(error), written, hint=cure) from None
+
+
+_CPUS = Kind("a list of CPUs", _cpus)
+
+
+class NodeUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A NUMA node of the guest."""
+
+    memory: Annotated[int, keys.size(64 << 20), Key("Its memory.", 'memory = "1g"')]
+    cpus: Annotated[
+        tuple[int, ...] | None, _CPUS, Key("The guest's CPUs of this node.", 'cpus = "0-1"', default="none")
+    ] = None
+    bind: Annotated[
+        tuple[int, ...] | None,
+        keys.listing(keys.integer(0, 1023)),
+        Key("NUMA nodes of the host that its memory is bound to.", "bind = [0]", default="those of the arm's backing"),
+    ] = None
+
+
+class DiskUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A disk of yours that the guest has beside that of its image. It is never written."""
+
+    path: Annotated[str, _path("name the file or the block device"), Key("Where it is.", 'path = "/srv/data.qcow2"')]
+    format: Annotated[
+        DiskFormat | None,
+        Key("Its format.", 'format = "qcow2"', default="by the end of its name: .qcow2, else raw"),
+    ] = None
+
+    @property
+    def written(self) -> DiskFormat:
+        """The format that it has."""
+        return disk_format(self.path, self.format)
+
+
+def disk_format(path: str, said: DiskFormat | None) -> DiskFormat:
+    """The format of a disk. Never by what is in it: a guest that writes a raw disk could make a qcow2 of it, which
+    names another file of the host.
+    """
+    return said or ("qcow2" if path.endswith((".qcow2", ".qcow")) else "raw")
 
 
 class GuestUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,6 +175,24 @@ class GuestUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "counting = false",
         ),
     ] = False
+    resident: Annotated[
+        bool,
+        Key(
+            "Boot one guest for all attempts, which find its memory as those before them left it, in place of one for"
+            " each attempt. Verdicts are for this boot. Its kernel and its backing are the same in all arms.",
+            "resident = false",
+        ),
+    ] = False
+    boot: Annotated[
+        float | None,
+        keys.duration(1.0),
+        Key(
+            "Longest time from QEMU's start until the guest answers, beside what its memory takes (4 s for each GiB"
+            " that is preallocated).",
+            'boot = "5m"',
+            default="30 s under KVM, 2 min emulated",
+        ),
+    ] = None
     settle: Annotated[
         float,
         keys.duration(),
@@ -155,6 +229,54 @@ class GuestUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     suite: Annotated[
         _Suite, Key("The Debian suite of its packages, and of kernels that name none.", 'suite = "trixie"')
     ] = "trixie"
+    files: Annotated[
+        Mapping[str, str],
+        keys.mapping(_PATH, "an absolute path in the guest", _path("name a file of this host")),
+        Key("Files of this host that are put into the guest.", 'files = { "/usr/local/bin/app" = "/home/me/app" }'),
+    ] = {}
+    image: Annotated[
+        str | None,
+        _path("name the file or the block device"),
+        Key(
+            "Your own disk in place of an image of Debian packages, with any distribution on it. It is never written:"
+            " each guest has an overlay, which is thrown away. Its services are not started: the agent is init.",
+            'image = "/var/lib/libvirt/images/db1.qcow2"',
+        ),
+    ] = None
+    image_format: Annotated[
+        DiskFormat | None,
+        Key("Its format.", 'image_format = "qcow2"', default="by the end of its name: .qcow2, else raw"),
+    ] = None
+    root: Annotated[
+        str | None,
+        keys.text(pattern=_DEVICE, words="a disk or partition of the guest", cure='write for example "/dev/vda1"'),
+        Key(
+            "Where on your own disk the root folder is (ext4, xfs or btrfs).",
+            'root = "/dev/vda1"',
+            default="the first partition that has one",
+        ),
+    ] = None
+    disk: Annotated[
+        tuple[DiskUse, ...], Key("More disks of yours.", 'disk = [{ path = "/srv/data.qcow2" }]', default="none")
+    ] = ()
+    node: Annotated[
+        tuple[NodeUse, ...],
+        Key(
+            "Its NUMA nodes, whose memory is that of the guest.",
+            'node = [{ memory = "1g", cpus = "0" }, { memory = "1g", cpus = "1" }]',
+            default="one, of all its memory",
+        ),
+    ] = ()
+    pin: Annotated[
+        tuple[tuple[int, ...], ...],
+        keys.listing(_CPUS, least=0),
+        Key("CPUs of the host for each virtual CPU.", 'pin = ["2", "3"]', default="as the design's slots say"),
+    ] = ()
+    qemu: Annotated[
+        str | None,
+        _path("name the program: /usr/libexec/qemu-kvm"),
+        Key("The QEMU that runs it.", 'qemu = "/usr/libexec/qemu-kvm"', default="the one that is installed"),
+    ] = None
 
 
 class KernelUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -195,46 +317,6 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = ()
 
 
-class BackingUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the guest's memory is made of on the host. Only its page size: `backing = "hugetlb-1g"`."""
-
-    pages: Annotated[
-        Pages,
-        Key(
-            "Base pages (QEMU is denied huge ones), transparent huge pages (QEMU advises them), or pages of a pool of"
-            " the host.",
-            'pages = "hugetlb-2m"',
-        ),
-    ]
-    source: Annotated[
-        Literal["memfd", "file"],
-        Key("Of pages of a pool: an anonymous memfd, or a file of a hugetlbfs (root).", 'source = "file"'),
-    ] = "memfd"
-    preallocate: Annotated[bool, Key("All of its pages are there before the guest starts.", "preallocate = false")] = (
-        True
-    )
-    nodes: Annotated[
-        tuple[int, ...] | None,
-        keys.listing(keys.integer(0, 1023)),
-        Key("NUMA nodes of the host that it is bound to.", "nodes = [0]", default="wherever"),
-    ] = None
-
-
-def _backing(value: object, place: Place) -> Backing:
-    if isinstance(value, Mapping):
-        use = keys.read_table(BackingUse, value, place)
-        if "source" in value and use.pages not in PAGE_OF:
-            raise place.at("source").wrong(
-                f"is of pages of a pool, and these are {use.pages}", use.source, hint="remove it"
-            )
-        place.at("nodes").once(use.nodes or ())
-        return Backing(pages=use.pages, source=use.source, preallocate=use.preallocate, nodes=use.nodes)
-    if not isinstance(value, str):
-        cure = 'write "hugetlb-1g" or { pages = "hugetlb-1g", preallocate = false }'
-        raise place.wrong("must be a kind of pages or a table", value, hint=cure)
-    return Backing(pages=keys.choice(*typing.get_args(Pages)).read(value, place))
-
-
 def _concurrency(value: object, place: Place) -> tuple[Concurrency, ...]:
     one = keys.choice(*typing.get_args(Concurrency))
     if not isinstance(value, list | tuple):
@@ -245,7 +327,6 @@ def _concurrency(value: object, place: Place) -> tuple[Concurrency, ...]:
     return found
 
 
-BACKING = Kind('"base", "thp", "hugetlb-2m", "hugetlb-1g" or a table', _backing, BackingUse)
 CONCURRENCY = Kind('"alone" or "together", or a list of both', _concurrency)
 
 
@@ -261,6 +342,14 @@ _UNSAID: Mapping[str, tuple[Any, ...]] = {
     "mechanism": (None,),
     "unjudged": ([],),
     "not_worse": (False,),
+    "sampling": ({"period": 1.0, "idle": 0.0},),
+    "memory_age": (["fresh"],),
+}
+
+# Keys that came later within a table.
+_UNSAID_WITHIN: Mapping[str, frozenset[str]] = {
+    "guest": frozenset({"files", "image", "image_format", "root", "disk", "node", "pin", "qemu", "resident"}),
+    "backing": frozenset({"share", "by_node", "cells"}),
 }
 
 
@@ -268,12 +357,24 @@ def without_unsaid(said: Mapping[str, Any]) -> dict[str, Any]:
     """A stored study without the later keys that say nothing, so that its digest is the one from before them."""
 
     def kept(table: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in table.items() if value not in _UNSAID.get(key, ())}
+        within = {key: inner(key, value) for key, value in table.items()}
+        return {key: value for key, value in within.items() if value not in _UNSAID.get(key, ())}
+
+    def inner(key: str, value: Any) -> Any:
+        if key not in _UNSAID_WITHIN or not isinstance(value, Mapping):
+            return value
+        unsaid = _UNSAID_WITHIN[key]
+        return {name: one for name, one in value.items() if name not in unsaid or one not in (None, "", [], {}, False)}
 
     found = kept(said)
     for several in ("policies", "workload"):
         if several in found:
-            found[several] = [kept(table) for table in found[several]]
+            found[several] = [kept(_declared(table)) for table in found[several]]
     if "scales" in found:
         found["scales"] = {name: kept(table) for name, table in found["scales"].items()}
     return found
+
+
+def _declared(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was once the default of how an arm is judged, where nothing is said of it."""
+    return {**table, "judged": "backing"} if table.get("judged", "") is None else table

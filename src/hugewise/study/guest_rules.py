@@ -33,8 +33,12 @@ def check(study: Study, place: Place) -> None:
     for guest, here in guests:
         _check_guest(guest, here)
         _check_arms(study, guest, place, here)
+        _check_resident(study, guest, place, here)
     if study.design.first != "sequential":
-        cure = 'write kind = "sequential", and in the workload concurrency = "together" for guests that run at once'
+        cure = (
+            'write kind = "sequential"; for one guest that stays, resident = true in [guest]; for guests that run at'
+            ' once, concurrency = "together" in the workload'
+        )
         here = place.at("design").at("kind")
         raise here.wrong("is of processes of one machine, not of guests", study.design.kind, hint=cure)
     for here, use in place.items("workload", study.workload):
@@ -44,6 +48,12 @@ def check(study: Study, place: Place) -> None:
 def _check_host(study: Study, place: Place) -> None:
     """Nothing is said of guests where there are none."""
     cure = "add a table [guest], or remove this key"
+    if study.method == "exact":
+        raise place.at("method").wrong(
+            "judges counts of guests that are booted anew, and the study has none",
+            study.method,
+            hint='write method = "sequential"',
+        )
     if study.kernel:
         raise place.at("kernel").wrong("is what guests boot, and the study has none", hint=cure)
     for here, use in place.items("policies", study.policies):
@@ -110,6 +120,11 @@ def _check_guest(guest: GuestUse, here: Place) -> None:
         whole = format_size(-(-guest.memory // _MIB) * _MIB)
         cure = f'write for example memory = "{whole}"'
         raise here.at("memory").wrong("QEMU gives a guest whole MiB", format_size(guest.memory), hint=cure)
+    _check_nodes(guest, here)
+    _check_disks(guest, here)
+    if guest.pin and len(guest.pin) != guest.cpus:
+        said = f"names {len(guest.pin)} virtual CPUs, and the guest has {guest.cpus}"
+        raise here.at("pin").wrong(said, [list(cpus) for cpus in guest.pin], hint="write one list for each of them")
     if guest.counting:
         if guest.cpus != 1:
             raise here.at("cpus").wrong("a counting guest has one virtual CPU", guest.cpus, hint="write cpus = 1")
@@ -127,18 +142,93 @@ def _check_guest(guest: GuestUse, here: Place) -> None:
         raise here.at("nfs").wrong("needs a network", guest.nfs, hint='write network = "user"')
 
 
+def _check_nodes(guest: GuestUse, here: Place) -> None:
+    """The guest's NUMA nodes have all of its memory, and each of its CPUs once."""
+    if not guest.node:
+        return
+    whole = sum(node.memory for node in guest.node)
+    if whole != guest.memory:
+        said = f"is not what its nodes have together, {format_size(whole)}"
+        cure = f'write memory = "{format_size(whole)}"'
+        raise here.at("memory").wrong(said, format_size(guest.memory), hint=cure)
+    seen = sorted(cpu for node in guest.node for cpu in node.cpus or ())
+    if seen != list(range(guest.cpus)):
+        cure = f"write cpus in each [[guest.node]], so that each of 0 to {guest.cpus - 1} stands once"
+        raise here.at("node").wrong("do not have each of the guest's CPUs once", seen, hint=cure)
+    for where, node in here.items("node", guest.node):
+        if node.memory % _MIB:
+            raise where.at("memory").wrong("QEMU gives a node whole MiB", format_size(node.memory))
+    if guest.counting:
+        raise here.at("node").wrong("a counting guest has one node", len(guest.node), hint="remove them")
+
+
+def _check_disks(guest: GuestUse, here: Place) -> None:
+    """Somebody's own disk is the guest's user space, in place of packages."""
+    if guest.image is None:
+        for key, value in (("image_format", guest.image_format), ("root", guest.root)):
+            if value is not None:
+                raise here.at(key).wrong("is of a disk of yours, and image names none", value, hint="add image = ...")
+    for key, names in (("packages", guest.packages), ("sources", guest.sources)):
+        if guest.image is not None and names:
+            cure = "install them on that disk, or remove image"
+            raise here.at(key).wrong("are not added to a disk of yours", list(names), hint=cure)
+    if guest.counting and (guest.image is not None or guest.disk or guest.files):
+        key = "image" if guest.image is not None else "disk" if guest.disk else "files"
+        raise here.at(key).wrong("a counting guest has no disk", hint="remove it, or write counting = false")
+
+
 def _check_arms(study: Study, guest: GuestUse, place: Place, here: Place) -> None:
     """The guest's memory must be whole pages of every arm's pool; what an arm says of its workloads must be had."""
     for there, use in place.items("policies", study.policies):
         _check_peer(use.parameters, guest, there.at("parameters"))
-        page = PAGE_OF.get(use.backed_by.pages, 1)
-        if guest.memory % page:
-            less, more = guest.memory // page * page, -(-guest.memory // page) * page
-            sizes = " or ".join(f'"{format_size(size)}"' for size in (less, more) if size)
-            raise here.at("memory").wrong(
-                f"is not a multiple of {format_size(page)}, the pages that back {use.name} ({there.key})",
-                format_size(guest.memory),
-                hint=f"write memory = {sizes}",
+        by_node = use.backed_by.by_node
+        if by_node and len(by_node) != len(guest.node):
+            cure = "name the pages of each [[guest.node]], or leave it out"
+            said = f"names {len(by_node)} nodes, and the guest has {len(guest.node) or 1}"
+            raise there.at("backing").at("by_node").wrong(said, list(by_node), hint=cure)
+        nodes = [node.memory for node in guest.node] or [guest.memory]
+        for number, memory in enumerate(nodes):
+            page = PAGE_OF.get(by_node[number] if by_node else use.backed_by.pages, 1)
+            if memory % page:
+                less, more = memory // page * page, -(-memory // page) * page
+                sizes = " or ".join(f'"{format_size(size)}"' for size in (less, more) if size)
+                where = here.at("node").item(number + 1) if guest.node else here
+                raise where.at("memory").wrong(
+                    f"is not a multiple of {format_size(page)}, the pages that back {use.name} ({there.key})",
+                    format_size(memory),
+                    hint=f"write memory = {sizes}",
+                )
+
+
+def _check_resident(study: Study, guest: GuestUse, place: Place, here: Place) -> None:
+    """What stands when a guest boots is the same in all arms of one that stays, and one that counts cannot stay."""
+    if not guest.resident:
+        return
+    there = here.at("resident")
+    if guest.counting:
+        cure = "remove it, or counting = true"
+        raise there.wrong("a counting guest is told everything before it boots", guest.resident, hint=cure)
+    if study.method == "exact":
+        cure = 'write method = "sequential", or remove resident from [guest]'
+        raise place.at("method").wrong("judges counts of guests that are booted anew", study.method, hint=cure)
+    first = next(use for use in study.policies if use.name == study.compared_with)
+    for where, use in place.items("policies", study.policies):
+        for key, own, common in (
+            ("backing", use.backed_by, first.backed_by),
+            ("kernel", study.kernel_of(use).name, study.kernel_of(first).name),
+        ):
+            if own != common:
+                value = own if isinstance(own, str) else own.pages
+                raise where.at(key).wrong(
+                    f"is given to a guest when it boots, and with {there.key} = true one boot is for all arms",
+                    value,
+                    hint=f"give {use.name} the {key} of {first.name}; or remove resident, so that each attempt boots",
+                )
+    for where, used in place.items("workload", study.workload):
+        if "together" in used.concurrency:
+            cure = 'write concurrency = "alone", or remove resident from [guest]'
+            raise where.at("concurrency").wrong(
+                "is of several guests, and one stays for all attempts", "together", hint=cure
             )
 
 
@@ -164,6 +254,9 @@ def _check_workload(study: Study, used: WorkloadUse, here: Place) -> None:
             raise where.at("storage").wrong(
                 "the host serves none to the guests", own.storage, hint="write nfs = true in [guest]"
             )
+        if "together" in own.concurrency and guest.pin:
+            cure = "remove pin: guests that run together are pinned by the design's slots"
+            raise here.at("concurrency").wrong("the guest is pinned by itself", "together", hint=cure)
         if "together" in own.concurrency:
             arms = len(study.policies if own.policies is None else own.policies)
             layout = (changed.design if changed is not None else None) or study.design

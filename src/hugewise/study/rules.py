@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hugewise import published
+from hugewise.model import age
 from hugewise.study import keys
 from hugewise.study.keys import Place
 from hugewise.study.study import Study
@@ -18,6 +19,7 @@ def check(study: Study, place: Place) -> None:
     _check_workloads(study, place)
     _check_design(study.design, place.at("design"))
     _check_published(study, place)
+    _check_ages(study, place)
     for scale, changed in study.scales.items():
         if changed.design is not None:
             _check_design(changed.design, place.at("scales").at(scale).at("design"))
@@ -98,6 +100,26 @@ def _check_chosen(chosen: tuple[str, ...] | None, names: list[str], baseline: st
             raise place.item(number).wrong("stands twice", policy, hint="remove one of them")
     if baseline not in chosen:
         raise place.wrong("lacks the baseline", list(chosen), hint=f'add "{baseline}"')
+
+
+def _check_ages(study: Study, place: Place) -> None:
+    """Aged memory is this host's, wants a limit where it is short, and leaves nobody the pages that were promised."""
+    for here, use in place.items("workload", study.workload):
+        aged = [one for one in use.memory_age if one != "fresh"]
+        if not aged:
+            continue
+        there = here.at("memory_age")
+        if study.guest is not None:
+            raise there.wrong("ages the memory of this host, not of guests", aged[0], hint="remove it, or [guest]")
+        limits = (use.memory, *(entry.workload.memory or use.memory for entry in use.scales.values()))
+        if any(age.pressed(one) for one in aged) and None in limits:
+            raise there.wrong("needs a limit that makes the programs swap", aged[0], hint='add: memory = "512m"')
+        for arm, policy in place.items("policies", study.policies):
+            if policy.judged == "backing" and (use.policies is None or policy.name in use.policies):
+                why = "cannot be judged in aged memory: a condition on its pages would choose the attempts with luck"
+                raise arm.at("judged").wrong(
+                    why, "backing", hint=f'write judged = "setting"; {use.called} has memory_age = "{aged[0]}"'
+                )
 
 
 def _check_design(layout: Design, here: Place) -> None:

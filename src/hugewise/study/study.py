@@ -12,6 +12,7 @@ from hugewise.model.covariate import COVARIATES
 from hugewise.study import keys, tables
 from hugewise.study.guest import GuestUse, KernelUse, without_unsaid
 from hugewise.study.keys import Key, Name
+from hugewise.study.sampling import Sampling
 from hugewise.study.tables import (
     POLICY,
     Between,
@@ -84,11 +85,12 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = 0.99
     method: Annotated[
         str,
-        keys.choice("fixed-n", "sequential", "screening"),
+        keys.choice("fixed-n", "sequential", "exact", "screening"),
         Key(
-            "The statistical method: a planned number of blocks; an exact test after every block; or a screening, which"
-            " drops arms that others beat, ends when one is not behind any other by more than the margin, and claims"
-            " nothing (confidence: that the one that it chose is not).",
+            "The statistical method: a planned number of blocks; an exact test after every block; in guests, counts"
+            " that are the same in every boot, and the exact test where they are not; or a screening, which drops arms"
+            " that others beat, ends when one is not behind any other by more than the margin, and claims nothing"
+            " (confidence: that the one that it chose is not).",
             'method = "sequential"',
         ),
     ] = "fixed-n"
@@ -153,6 +155,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     validity: Annotated[Validity, Key("Rules that flag disturbed attempts.", "[validity]")] = Validity()
     sessions: Annotated[Sessions, Key("Statistical sessions.", "[sessions]")] = Sessions()
     attempt: Annotated[Retries, Key("The single attempt.", "[attempt]")] = Retries()
+    sampling: Annotated[Sampling, Key("The kernel's counters over time.", "[sampling]")] = Sampling()
     guest: Annotated[
         GuestUse | None,
         Key("Every arm runs in a guest of QEMU, which is this.", "[guest]", default="none: on the host"),
@@ -172,6 +175,11 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def kernel_of(self, use: PolicyUse) -> KernelUse:
         """The kernel that the arm's guests boot: its own, or the study's first. The study has guests."""
         return next((kernel for kernel in self.kernel if kernel.name == use.kernel), self.kernel[0])
+
+    @property
+    def resident(self) -> bool:
+        """Whether one guest is there for all attempts of a session."""
+        return self.guest is not None and self.guest.resident
 
     @property
     def environment_pad(self) -> int:

@@ -15,7 +15,8 @@ from hugewise.model.policy import Mechanism
 from hugewise.model.trial import Judged
 from hugewise.quantity import parse_cpus
 from hugewise.study import keys
-from hugewise.study.guest import BACKING, GuestUse
+from hugewise.study.backing import BACKING
+from hugewise.study.guest import GuestUse
 from hugewise.study.keys import Key, Name, Place
 from hugewise.study.layout import LAYOUT
 from hugewise.study.workload import PARAMETERS, ParameterInput
@@ -106,7 +107,6 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             'environment = { GLIBC_TUNABLES = "glibc.malloc.hugetlb=1" }',
         ),
     ] = {}
-
     parameters: Annotated[
         Mapping[str, ParameterInput],
         keys.Kind("table: a parameter's name = a value", PARAMETERS.read),
@@ -140,13 +140,14 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ),
     ] = None
     judged: Annotated[
-        Judged,
+        Judged | None,
         Key(
             "What the arm's verdict speaks of: the promised pages, whose delivery is then required, or the setting as"
             " it is turned (as most published figures do), with the delivered share beside the verdict.",
             'judged = "setting"',
+            default='"backing"; "setting" in cells whose memory has aged',
         ),
-    ] = "backing"
+    ] = None
     kernel: Annotated[
         Name | None,
         Key(
@@ -161,7 +162,7 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Key(
             "Studies of guests: what the memory of the arm's guests is made of on the host.",
             'backing = "hugetlb-1g"',
-            default='"thp"',
+            default='"thp"; "base" where the host has THP off, and no arm of the study names one',
         ),
     ] = None
 
@@ -172,15 +173,14 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def backed_by(self) -> Backing:
-        """What the memory of the arm's guests is made of: its own, or that of a guest where nothing is said (`thp`)."""
+        """What the memory of the arm's guests is made of: its own, or `thp` where none is said (see `plan.venue`)."""
         return self.backing or Backing()
 
     @property
     def changed(self) -> bool:
         """Whether it does something else than the registered policy.
 
-        How it is judged changes nothing of that, nor do the kernel and the backing of its guests: those are factors of
-        their own.
+        How it is judged changes nothing of that, nor do the kernel and the backing of its guests, which are factors.
         """
         return any((self.set, self.environment, self.parameters, self.thp_disable, self.layout, self.mechanism))
 

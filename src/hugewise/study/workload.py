@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from hugewise.model.age import AGES, MemoryAge
 from hugewise.study import keys
 from hugewise.study.guest import CONCURRENCY, NFS, Concurrency
 from hugewise.study.keys import Key, Kind, Name, Place
@@ -106,6 +107,18 @@ _Memory = Annotated[
         'memory = "3g"',
     ),
 ]
+
+
+def _ages(value: object, place: Place) -> tuple[MemoryAge, ...]:
+    one = keys.choice(*sorted(AGES))
+    if isinstance(value, str):
+        return (one.read(value, place),)
+    found: tuple[MemoryAge, ...] = keys.listing(one).read(value, place)
+    place.once(found)
+    return found
+
+
+_AGE = Kind(f"{keys.choice(*sorted(AGES)).words}, or a list of these", _ages)
 _Policies = Annotated[
     tuple[str, ...],
     keys.listing(keys.name(), least=2),
@@ -233,6 +246,18 @@ class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = None
     storage: _Storage = "/dev/shm"  # noqa: S108  (the machine's tmpfs; a private folder is made in it)
     memory: _Memory | None = None
+    memory_age: Annotated[
+        tuple[MemoryAge, ...],
+        _AGE,
+        Key(
+            "What this host's memory has been through (root only): `fresh`; `fragmented`, so that no huge page can be"
+            " made of what is free; `pressure`, where `memory` makes the programs swap instead of being ended; or both."
+            " It is the same for all arms, which are judged as settings there. A list makes a factor of it: a cell for"
+            " each.",
+            'memory_age = ["fresh", "fragmented"]',
+            default='"fresh"',
+        ),
+    ] = ("fresh",)
     concurrency: Annotated[
         tuple[Concurrency, ...],
         CONCURRENCY,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 
@@ -10,6 +11,7 @@ import msgspec
 from hugewise import reading
 from hugewise.machine.load_generator import Load, Timed
 from hugewise.model.metric import Metric
+from hugewise.model.sampled import Buckets
 from hugewise.model.scene import Outputs, Reading
 
 __all__ = ["ASKED", "FILL", "METRICS", "read"]
@@ -21,6 +23,7 @@ ASKED = "operations_with_wash_out"
 
 _LOAD = msgspec.json.Decoder(Load)
 _EVENT = re.compile(r'^\{"ev":"load".*$', re.MULTILINE)
+_LEAST = {"p999_us": 10_000, "p9999_us": 100_000}  # operations, so that ten are slower
 _ERROR = re.compile(r'^\{"ev":"error".*$', re.MULTILINE)
 _OF_TIME = ("grid", "closed_loop_rate", "lowest_rate_that_failed", "rates_tried")  # of the facts
 
@@ -29,7 +32,8 @@ METRICS = (
     Metric("p50_us", "us", "lower", "median latency; above pipeline 1 that of requests which wait for each other"),
     Metric("p90_us", "us", "lower", "90th percentile of the latency"),
     Metric("p99_us", "us", "lower", "99th percentile of the latency, of the worst instance"),
-    Metric("p999_us", "us", "lower", "99.9th percentile of the latency"),
+    Metric("p999_us", "us", "lower", "99.9th percentile of the latency; of 10,000 operations or more"),
+    Metric("p9999_us", "us", "lower", "99.99th percentile of the latency; of 100,000 operations or more"),
     Metric("max_us", "us", "lower", "longest latency"),
     Metric("server_cpu_us", "us", "lower", "CPU time of the servers for each operation, user and system"),
     Metric("hit_ratio", "share", "neutral", "share of the gets that found their key", emulated=True),
@@ -101,12 +105,35 @@ def read(outputs: Outputs) -> Reading:
 
 def _latencies(timed: Timed) -> tuple[dict[str, float | None], dict[str, str]]:
     """Quantiles in microseconds, or why there are none."""
-    names = ("p50_us", "p90_us", "p99_us", "p999_us", "max_us")
+    names = ("p50_us", "p90_us", "p99_us", "p999_us", "p9999_us", "max_us")
     if timed.latency is None or timed.worst is None:
         return dict.fromkeys(names), dict.fromkeys(names, "no operation was answered")
     all_ = timed.latency
-    found = (all_.p50_ns, all_.p90_ns, timed.worst.p99_ns, all_.p999_ns, all_.max_ns)
-    return {name: value / 1e3 for name, value in zip(names, found, strict=True)}, {}
+    found: dict[str, float | None] = {
+        "p50_us": all_.p50_ns / 1e3,
+        "p90_us": all_.p90_ns / 1e3,
+        "p99_us": timed.worst.p99_ns / 1e3,
+        "p999_us": all_.p999_ns / 1e3 if all_.count >= _LEAST["p999_us"] else None,
+        "p9999_us": _quantile(timed.buckets, 0.9999) if all_.count >= _LEAST["p9999_us"] else None,
+        "max_us": all_.max_ns / 1e3,
+    }
+    few = f"of {all_.count:,} operations, too few are slower: it takes"
+    why = {name: f"{few} {least:,}" for name, least in _LEAST.items()}
+    if timed.buckets is None:
+        why["p9999_us"] = "the probe did not tell its whole histogram"
+    return found, {name: why[name] for name, value in found.items() if value is None}
+
+
+def _quantile(buckets: Buckets | None, share: float) -> float | None:
+    """The smallest value with at least this share of the operations at or below it, in microseconds."""
+    if buckets is None:
+        return None
+    wanted, seen = math.ceil(share * sum(buckets.counts) - 1e-9), 0
+    for up_to, count in zip(buckets.up_to_ns, buckets.counts, strict=True):
+        seen += count
+        if seen >= wanted:
+            return up_to / 1e3
+    return None
 
 
 def _pace(timed: Timed) -> Iterable[str]:

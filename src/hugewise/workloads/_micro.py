@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from hugewise.model.policy import Treatment
 from hugewise.model.workload import Launch, Missing, ParameterValue, RunsAs
 
-__all__ = ["Micro", "ResidentMicro", "whole_pages"]
+__all__ = ["WITHOUT_OTHERS", "Micro", "ResidentMicro", "whole_pages"]
+
+WITHOUT_OTHERS = "it would fail where the kernel has no such page to give: it maps no others then"
 
 
 def whole_pages(size: int, page: int) -> int:
@@ -45,6 +47,8 @@ class Micro:
                 argv += [option, str(value)]
         if treatment.map_hugetlb is not None:
             argv += ["--map", f"hugetlb:{treatment.map_hugetlb}"]
+        if treatment.surplus:
+            argv.append("--or-base")
         if treatment.advice != "none":
             argv += ["--advice", treatment.advice]
         return Launch(argv=tuple(argv), micro=True, proof="ranges")

@@ -218,7 +218,8 @@ def _pair(word: str) -> tuple[str, str]:
 def paging(treatment: Treatment) -> dict[str, str]:
     """The settings by which the treatment reaches shared_buffers."""
     if treatment.target.kind == "hugetlb":
-        return {"huge_pages": "on", "huge_page_size": f"{treatment.target.size >> 10}kB"}
+        wanted = "try" if treatment.surplus else "on"
+        return {"huge_pages": wanted, "huge_page_size": f"{treatment.target.size >> 10}kB"}
     return {"huge_pages": "off"}
 
 

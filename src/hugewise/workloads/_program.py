@@ -10,7 +10,7 @@ from hugewise.errors import HugewiseError
 from hugewise.machine import programs as places
 from hugewise.model.workload import Missing
 
-__all__ = ["find", "not_on_path", "said"]
+__all__ = ["find", "named", "not_on_path", "said"]
 
 # Where Debian puts daemons and games, and people what they have built: a user's PATH, or root's, may have none of it.
 _USUAL = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/usr/games", "/usr/local/games")
@@ -39,3 +39,12 @@ def not_on_path(programs: Iterable[tuple[str, str]]) -> Iterator[Missing]:
     for name, package in programs:
         if places.which(name) is None:
             yield Missing(f"{name}: no such program on PATH", package)
+
+
+def named(programs: Iterable[str]) -> tuple[Missing, ...]:
+    """What is lacking of programs that the study names: on this host, or in the image of its guests."""
+    lacking = [name for name in programs if places.which(name) is None]
+    if places.place() is None:
+        return tuple(Missing(f"{name}: no such program on PATH", named=True) for name in lacking)
+    where = 'in the guests\' image: name the Debian package that has it, packages = ["..."] in [guest]'
+    return tuple(Missing(f"{name}: no such program {where}", named=True) for name in lacking)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hugewise.machine import layouts, programs
+from hugewise.machine import layouts
 from hugewise.model.metric import COMMON, Metric
 from hugewise.model.policy import Treatment, laid_pool
 from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Proof, RunsAs
 from hugewise.workloads._micro import whole_pages
+from hugewise.workloads._program import named
 from hugewise.workloads._value import extract, metrics_of, named_in
 
 __all__ = ["WORKLOAD"]
@@ -39,7 +40,7 @@ class Command:
         """The proof must be one that can be had for a command."""
         if values.get("proof") not in ("exit", "twin", "counters"):
             return f"proof = {values.get('proof')!r} is not one of exit, twin, counters"
-        if treatment.target.kind == "hugetlb" and not values.get("pool_bytes"):
+        if treatment.target.kind == "hugetlb" and not treatment.surplus and not values.get("pool_bytes"):
             return "it needs to know how much to reserve: set pool_bytes (or --pool SIZE)"
         if values.get("proof") == "counters" and treatment.mechanism == "process":
             return "the kernel's fault counters are of the whole machine: proof by counters needs root's cgroup"
@@ -65,7 +66,7 @@ class Command:
             return (Missing("argv is empty: name the command as a list"),)
         prepare = _prepare(values)
         asked = [argv[0], *prepare[:1]]
-        return tuple(Missing(f"{name}: no such program on PATH") for name in asked if not programs.which(name))
+        return named(asked)
 
     def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
         """The command itself, with the treatment's variables in its environment."""

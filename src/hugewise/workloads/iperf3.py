@@ -98,7 +98,9 @@ class Iperf3(StagedWorkload):
         return ("iperf3",)
 
     def exposed(self, values: Values) -> str | None:
-        """Its server takes transfers of anybody, one at a time."""
+        """Its server takes transfers of anybody, one at a time. Its RSA authentication (iperf3(1)) has the client take
+        the password from its environment or a terminal, and no file: it would lie in the run's records.
+        """
         return "the server of iperf3 takes transfers of whoever reaches its address"
 
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:

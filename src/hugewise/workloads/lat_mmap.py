@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.workload import Parameter, ParameterValue
-from hugewise.workloads._micro import Micro
+from hugewise.workloads._micro import WITHOUT_OTHERS, Micro
 
 __all__ = ["WORKLOAD"]
 
@@ -34,9 +34,11 @@ class LatMmap(Micro):
     delivered_share = 0.0
 
     def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
-        """Advice on each map would be another workload."""
+        """Advice on each map would be another workload; its file has the pages of a pool, or none."""
         if treatment.advice != "none":
             return "madvise on each map would change what is measured"
+        if treatment.surplus:
+            return WITHOUT_OTHERS
         return None
 
 

@@ -18,10 +18,10 @@ from hugewise.machine import programs as at_hand
 from hugewise.model.metric import Metric
 from hugewise.model.pages import THP
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, Reading, Server, Step
+from hugewise.model.scene import Far, Places, Reading, Server, Step, Write
 from hugewise.model.workload import Configuration, Missing, Parameter
 from hugewise.reading import whole
-from hugewise.workloads._keyvalue import STEP, KeyValue, facts, parameters, program, tunables
+from hugewise.workloads._keyvalue import GUARD, STEP, KeyValue, facts, parameters, program, tunables
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._parameters import Values, integer
 
@@ -36,6 +36,14 @@ _STEPS = ("glibc.malloc.arena_max=1", f"glibc.malloc.mmap_threshold={_THRESHOLD}
 _ESCAPE = Path("/usr/share/perl5/URI/Escape.pm")
 # Slab pages of each class that are not full, connections, the process itself.
 _BESIDE = 32 << 20
+
+
+# doc/protocol.txt, Authentication: a first `set` with the name and the password as its value.
+_ACCOUNT, _ACCOUNTS, _ASK = "hugewise", "memcached.auth", "ask-stats"
+_TALK = (
+    "$s = IO::Socket::IP->new(PeerAddr => shift, Timeout => 5) or exit 1; print $s <STDIN>;"
+    " while (<$s>) { s/^STAT //; print }"
+)
 
 
 class Memcached(KeyValue):
@@ -97,10 +105,17 @@ class Memcached(KeyValue):
         argv = [program("memcached"), *listens, "-t", "1", "-m", str(integer(values, "memory") >> 20)]
         argv += ["-o", f"hashpower={_hash_power(values)}"]
         argv += ["-c", str(max(1024, integer(values, "connections") + 64))]
+        argv += [] if far is None else ["-Y", f"{places.data}/{_ACCOUNTS}"]
         return Server(
             name=f"memcached-{number}",
             argv=(*argv, *(("-L",) if values["large_pages"] else ())),
-            ready=Step(name="ready", argv=self.ask(number, places), expects="version", timeout=10.0),
+            ready=Step(
+                name="ready",
+                argv=self.ask(number, places),
+                stdin=self.dictated(places),
+                expects="version",
+                timeout=10.0,
+            ),
             environment=_environment(treatment, values),
             cpus=self.cpu(places, number),
         )
@@ -110,14 +125,22 @@ class Memcached(KeyValue):
         return _environment(treatment, values), (servers.memcached(),) if values["large_pages"] else ()
 
     def ask(self, number: int, places: Places) -> tuple[str, ...]:
-        """All that `stats` tells."""
-        where = self.socket(places, number) if places.far is None else places.far.at(number)
-        return (program("memcached-tool"), where, "stats")
+        """All that `stats` tells: by its own tool, which knows no password; else by what perl is told to say to it."""
+        if places.far is not None:
+            return (program("perl"), "-MIO::Socket::IP", "-e", _TALK, places.far.at(number))
+        return (program("memcached-tool"), self.socket(places, number), "stats")
 
-    def exposed(self, values: Values) -> str | None:
-        """Its classic text protocol knows no password."""
+    def dictated(self, places: Places) -> str | None:
+        """What is said to it after its password, which every connection has to tell."""
+        return None if places.far is None else f"{places.data}/{_ASK}"
+
+    def guards(self, far: Far) -> tuple[Write, ...]:
+        """The server's accounts, the load generator's file, and what is said to it."""
+        told = f"{_ACCOUNT} {far.password}"
         return (
-            "memcached has no password in its text protocol: whoever reaches its address can read and change all keys"
+            Write(_ACCOUNTS, f"{_ACCOUNT}:{far.password}\n", private=True),
+            Write(GUARD, f"{told}\n", far=True, private=True),
+            Write(_ASK, f"set auth 0 0 {len(told)}\r\n{told}\r\nstats\r\nquit\r\n", private=True),
         )
 
     def told(self, said: list[str], values: Values) -> Reading:

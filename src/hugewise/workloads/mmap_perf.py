@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.workload import Parameter, ParameterValue
-from hugewise.workloads._micro import Micro, whole_pages
+from hugewise.workloads._micro import WITHOUT_OTHERS, Micro, whole_pages
 
 __all__ = ["WORKLOAD"]
 
@@ -40,9 +40,11 @@ class MmapPerf(Micro):
     delivered_share = 0.0
 
     def refuses(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
-        """Advice on each map would be another workload."""
+        """Advice on each map would be another workload; its maps have the pages of a pool, or none."""
         if treatment.advice != "none":
             return "madvise on each of its maps would change the sequence of calls that is measured"
+        if treatment.surplus:
+            return WITHOUT_OTHERS
         return None
 
     def memory(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> int:

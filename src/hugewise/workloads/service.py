@@ -23,6 +23,7 @@ from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._outputs import cpu_us
 from hugewise.workloads._own_pool import files, server_of
 from hugewise.workloads._parameters import Values, integer, number
+from hugewise.workloads._program import named
 from hugewise.workloads._service import READY, asked_at, filled_in, ready, variables
 from hugewise.workloads._staged import StagedWorkload
 from hugewise.workloads._value import extract, metrics_of, named_in
@@ -90,7 +91,7 @@ class Service(StagedWorkload):
                 return f"{key}: {error}"
         if self._argv(values, "fill")[:1] == ("",):
             return 'fill names no program: write ["program", "argument"]'
-        if treatment.target.kind == "hugetlb" and not integer(values, "pool_bytes"):
+        if treatment.target.kind == "hugetlb" and not treatment.surplus and not integer(values, "pool_bytes"):
             return "it needs to know how much to reserve: set pool_bytes (or --pool SIZE)"
         return None
 
@@ -116,7 +117,7 @@ class Service(StagedWorkload):
         if isinstance(how, Step):
             commands.append(how.argv)
         names = dict.fromkeys(argv[0] for argv in commands if argv)
-        return tuple(Missing(f"{name}: no such program on PATH") for name in names if programs.which(name) is None)
+        return named(names)
 
     def unlaid(self, treatment: Treatment, values: Values) -> str | None:
         """The server must be a program that the layout library can be loaded into."""
@@ -128,7 +129,7 @@ class Service(StagedWorkload):
 
     def short(self, treatment: Treatment, values: Values, coverage: Mapping[str, int]) -> str | None:
         """A server that found the pool short may go on with base pages, and say so in its log."""
-        if not values["own_pool"] or treatment.target.kind != "hugetlb":
+        if not values["own_pool"] or treatment.target.kind != "hugetlb" or treatment.surplus:
             return None
         size = treatment.target.size
         had, asked = coverage.get(f"hugetlb:{size}", 0), integer(values, "pool_bytes")

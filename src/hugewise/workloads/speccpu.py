@@ -69,7 +69,7 @@ class SpecCpu(StagedWorkload):
         """Values that cannot be; a pool whose size nobody named."""
         if re.fullmatch(r"\d{3}\.\w+", str(values["program"])) is None:
             return f"program = {values['program']!r} is no benchmark's name; write for example 505.mcf_r"
-        if treatment.target.kind == "hugetlb" and not values["pool_bytes"]:
+        if treatment.target.kind == "hugetlb" and not treatment.surplus and not values["pool_bytes"]:
             return "it needs to know how much to reserve: set pool_bytes"
         return super().refuses(treatment, values)
 

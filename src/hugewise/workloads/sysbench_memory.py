@@ -17,7 +17,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.scene import Outputs, Places, Reading, Scene
 from hugewise.model.workload import Launch, Parameter
 from hugewise.reading import figure, whole
-from hugewise.workloads._micro import whole_pages
+from hugewise.workloads._micro import WITHOUT_OTHERS, whole_pages
 from hugewise.workloads._parameters import Values, integer
 from hugewise.workloads._staged import StagedWorkload
 
@@ -61,6 +61,8 @@ class SysbenchMemory(StagedWorkload):
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """Values that cannot be; hugetlb pages of another size than the default, or without root."""
+        if treatment.surplus:
+            return WITHOUT_OTHERS
         if treatment.target.kind == "hugetlb":
             if treatment.mechanism == "process":
                 return "its segment of hugetlb pages needs root, or your group in /proc/sys/vm/hugetlb_shm_group"

@@ -19,7 +19,8 @@ from hugewise.fleet.certificates import Authority
 from hugewise.fleet.dask import sealing, settings, task
 from hugewise.fleet.dask.child import SchedulerChild
 from hugewise.fleet.dask.worker import WorkerSettings
-from hugewise.fleet.inventory import HostEntry, Inventory
+from hugewise.fleet.entries import HostEntry
+from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.orders import HostAnswer, HostOrder
 from hugewise.visible import printable
 

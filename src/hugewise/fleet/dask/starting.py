@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hugewise.errors import HugewiseError
 from hugewise.fleet.dask.engine import StartWorker
-from hugewise.fleet.inventory import HostEntry, Inventory
+from hugewise.fleet.entries import HostEntry
+from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.ssh import over_ssh
 from hugewise.visible import printable
 

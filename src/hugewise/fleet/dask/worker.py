@@ -30,6 +30,7 @@ from hugewise.fleet.delivery import delivered
 from hugewise.fleet.kept import WorkerAt
 from hugewise.fleet.place import usual_spool
 from hugewise.fleet.spool import have_spool
+from hugewise.fleet.waking import waking
 from hugewise.fleet.worker import process
 from hugewise.visible import say
 
@@ -195,6 +196,9 @@ async def _work(told: WorkerSettings, folder: Path, says: int) -> None:
             f"{told.host} cannot connect to {told.scheduler} within {_CONNECTING_S:.0f} s",
             hint="open that port of the coordinator for this host; [fleet] port fixes which it is",
         ) from None
+    here = process(os.getpid())
+    if here is not None:
+        waking(here.pid, here.start)
     _say(says, "registered")
     os.close(says)
     await worker.finished()

@@ -7,6 +7,7 @@ compiler give the same kernel.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import resource
@@ -27,6 +28,7 @@ from hugewise.guests.kernels.recipe import Recipe
 from hugewise.guests.kernels.source import KernelSource
 from hugewise.guests.workshop import workshop
 from hugewise.model.guest import Architecture, Kernel
+from hugewise.quantity import format_duration
 
 __all__ = ["asked", "log_of", "provide", "refused"]
 
@@ -127,12 +129,15 @@ def _configure(recipe: Recipe, make: _Make, objects: Path) -> str:
     make("olddefconfig")
     config = path.read_text(encoding="utf-8")
     refused(recipe, config)
+    if given_up := [] if not recipe.own else configs.unmet(recipe.texts, config):
+        symbols = ", ".join(f"CONFIG_{each.symbol}={each.second}" for each in given_up)
+        make.say(f"{recipe.name}: with your fragments, also {symbols}")
     return config
 
 
 def refused(recipe: Recipe, config: str) -> None:
     """Raises UserError where the configuration is not what the recipe's fragments ask for, or cannot be a guest's."""
-    dropped = configs.unmet(recipe.texts, config)
+    dropped = configs.unmet(recipe.demanded, config)
     if dropped:
         said = ", ".join(f"CONFIG_{each.symbol}={each.first} (it is {each.second})" for each in dropped)
         raise UserError(
@@ -172,7 +177,8 @@ class _Make:
         self._room = _MOST_LOGGED
         self._recipe = recipe
         self._log = log
-        self._say = say
+        self._objects = objects
+        self.say = say
         arch: Architecture = recipe.arch
         self._command = (
             *("make", "-C", str(tree), f"O={objects}", f"ARCH={tools.ARCH[arch]}"),
@@ -201,13 +207,20 @@ class _Make:
         self.cpu_s = used.ru_utime + used.ru_stime - self._before
         if running.returncode != 0:
             tail = self._last
+            if any(os.strerror(errno.ENOSPC) in line for line in tail):
+                raise StorageError(
+                    f"the kernel {self._recipe.name} could not be built: no space is left on the disk of"
+                    f" {self._objects}, or of {self._log.name}",
+                    hint="a build needs 3 GB below /var/tmp: free space there, or mount some at it",
+                )
             raise HugewiseError(
                 "\n".join((f"the kernel {self._recipe.name} could not be built (make {target} failed):", *tail)),
                 hint=f"the whole log is {self._log.name}",
             )
 
     def _follow(self, lines: IO[str], *, progress: bool) -> None:
-        steps, said = 0, time.monotonic()
+        steps = 0
+        began = said = time.monotonic()
         while line := lines.readline(_LONGEST):
             self._last.append(line.rstrip("\n"))
             self._room -= len(line)
@@ -216,4 +229,4 @@ class _Make:
             steps += _STEP.match(line) is not None
             if progress and time.monotonic() - said >= _EVERY_S:
                 said = time.monotonic()
-                self._say(f"building {self._recipe.name}: {steps} steps of about {self._recipe.steps}")
+                self.say(f"building {self._recipe.name}: {steps} files made, {format_duration(said - began)} so far")

@@ -13,12 +13,12 @@ from hugewise.errors import UserError
 from hugewise.guests import kernels
 from hugewise.guests.debian import Say
 from hugewise.guests.kernels import build as building
-from hugewise.guests.kernels import config, source
-from hugewise.guests.kernels.recipe import BASE, RECIPES, Recipe, fragment
+from hugewise.guests.kernels import config, modules, source, store
+from hugewise.guests.kernels.recipe import BASE, RECIPES, SUITE, Recipe, fragment
 from hugewise.model.guest import Architecture, Kernel
 from hugewise.study.guest import KernelUse
 
-__all__ = ["DEBIAN", "build", "get", "known", "own_recipe", "use_of"]
+__all__ = ["DEBIAN", "build", "get", "known", "own_builds", "own_recipe", "use_of"]
 
 # Debian's meta-packages of kernels that guests can boot, with the bytes of their base page.
 DEBIAN: Mapping[str, tuple[Architecture, int]] = MappingProxyType(
@@ -52,8 +52,27 @@ def use_of(name: str, arch: Architecture | None = None) -> tuple[KernelUse, Arch
     return KernelUse(name=name, package=name), found or arch or "x86-64"
 
 
+def own_builds() -> list[Kernel]:
+    """The kernels of the cache that were built with fragments of the user's, or from another source than Debian's."""
+    usual = {kernel.image for name in RECIPES if (kernel := _here(name)) is not None}
+    return [each for each in store.every() if each.origin.startswith("built from ") and each.image not in usual]
+
+
+def _here(name: str) -> Kernel | None:
+    try:
+        return known(name, SUITE)
+    except UserError:
+        return None
+
+
 def known(name: str, suite: str) -> Kernel | None:
-    """The kernel of that name if it is in the cache. Raises UserError."""
+    """The kernel of that name if it is in the cache: a recipe, a package, or one that the user has built. Raises
+    UserError.
+    """
+    if name not in RECIPES and name not in DEBIAN:
+        own = [each for each in store.every() if each.name == name and each.origin.startswith("built from ")]
+        if own:
+            return max(own, key=lambda each: Path(each.image).stat().st_mtime)
     use, arch = use_of(name)
     return kernels.available(_at(use, suite), arch, suite)
 
@@ -90,13 +109,18 @@ def own_recipe(name: str, fragments: Sequence[tuple[str, str]], arch: Architectu
         raise UserError(f"{name!r} cannot be a kernel's name", hint="write it of a-z, 0-9, '.' and '-'")
     for path, text in fragments:
         try:
-            config.parse(text)
+            denied = modules.denied(config.parse(text))
         except ValueError as error:
             raise UserError(f"{path}: {error}") from None
+        if denied:
+            symbols = ", ".join(f"CONFIG_{symbol}" for symbol in denied)
+            raise UserError(
+                f"{path}: a kernel without {symbols} cannot be a guest's", hint="remove these lines: nothing was built"
+            )
     if (found := RECIPES.get(name)) is not None:
         if arch not in (None, found.arch):
             raise UserError(f"the recipe {name} is for {found.arch}, not {arch}", hint="give yours another name")
-        return msgspec.structs.replace(found, fragments=(*found.fragments, *fragments))
+        return msgspec.structs.replace(found, fragments=(*found.fragments, *fragments), own=len(fragments))
     if arch is None:
         raise UserError(f"the architecture of the kernel {name} is not said", hint="add --arch x86-64 or --arch arm64")
     base = [(each, fragment(each)) for each in BASE[arch]]
@@ -106,6 +130,7 @@ def own_recipe(name: str, fragments: Sequence[tuple[str, str]], arch: Architectu
         fragments=(*base, *fragments),
         page_size=config.base_page(config.together(text for _, text in (*base, *fragments))),
         about="of the user's own fragments",
+        own=len(fragments),
     )
 
 

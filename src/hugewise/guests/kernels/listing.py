@@ -15,7 +15,7 @@ __all__ = ["show", "show_difference"]
 
 
 def show(suite: str) -> None:
-    """Print recipes and Debian's packages, with the release of those that are in the cache."""
+    """Print recipes, Debian's packages and what the user has built, with the release of those that are in the cache."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in ("kernel", "arch", "page", "cached"):
         table.add_column(head, no_wrap=True)
@@ -25,6 +25,9 @@ def show(suite: str) -> None:
     for name, arch, page, origin in rows:
         found = catalogue.known(name, suite)
         table.add_row(name, arch, format_size(page), found.release if found else "no", origin)
+    for own in catalogue.own_builds():
+        size = kernels.base_page(own)
+        table.add_row(own.name, own.arch, format_size(size) if size else "", own.release, f"yours: {own.image}")
     TextConsole().print(table)
 
 

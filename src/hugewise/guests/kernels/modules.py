@@ -11,26 +11,44 @@ from hugewise.errors import UserError
 from hugewise.guests.kernels.elf import Module, about_module
 from hugewise.model.guest import Kernel
 
-__all__ = ["NEEDED", "WANTED", "index", "lacking", "load_order", "needed_in", "without_nfs"]
+__all__ = [
+    "NEEDED",
+    "WANTED",
+    "denied",
+    "index",
+    "lacking",
+    "load_order",
+    "needed_in",
+    "without_disks",
+    "without_nfs",
+]
 
 # Symbols of the configuration without which a guest does not come up, or cannot be asked.
 NEEDED = (
     *("BLK_DEV_INITRD", "BINFMT_ELF", "PROC_FS", "SYSFS", "TMPFS", "DEVTMPFS", "UNIX98_PTYS", "CGROUPS"),
-    *("TRANSPARENT_HUGEPAGE", "PROC_PAGE_MONITOR", "VIRTIO_PCI", "VIRTIO_CONSOLE", "VIRTIO_BLK", "EXT4_FS"),
+    *("PROC_PAGE_MONITOR", "VIRTIO_PCI", "VIRTIO_CONSOLE", "VIRTIO_BLK", "EXT4_FS"),
 )
 # Modules, where they are not built in: QEMU's devices, the file system of images, and NFS with what only that needs.
 WANTED = (
     *("virtio_pci", "virtio_mmio", "virtio_console", "virtio_blk", "virtio_net"),
     *("ext4", "nfsv3", "nfsv4"),
+    *("xfs", "btrfs"),  # the last: what they need and nobody before them is theirs alone
 )
+_OF_DISKS = frozenset({"xfs", "btrfs"})
 _OF_NFS = frozenset(
     "auth_rpcgss dns_resolver fscache grace lockd netfs nfs nfs_acl nfs_ssc nfsv3 nfsv4 sunrpc".split()  # noqa: SIM905
 )
+_OTHERS = (frozenset(WANTED) | _OF_NFS) - _OF_DISKS
 
 
-def lacking(config: Mapping[str, str]) -> list[str]:
-    """The needed symbols that a parsed configuration has neither built in nor as a module."""
-    return [symbol for symbol in NEEDED if config.get(symbol) not in ("y", "m")]
+def lacking(config: Mapping[str, str], *, loadable: bool = True) -> list[str]:
+    """The needed symbols that a parsed configuration has neither built in nor, where modules are `loadable`, as one."""
+    return [symbol for symbol in NEEDED if config.get(symbol) not in (("y", "m") if loadable else ("y",))]
+
+
+def denied(asked: Mapping[str, str]) -> list[str]:
+    """The needed symbols that parsed fragments turn off: no build will have them."""
+    return [symbol for symbol in NEEDED if asked.get(symbol) == "n"]
 
 
 def index(folder: Path) -> dict[str, Path]:
@@ -73,6 +91,14 @@ def without_nfs(kernel: Kernel) -> Kernel:
     """The kernel for a guest that mounts no NFS. To load its modules takes an emulated guest seconds."""
     kept = tuple(each for each in kernel.modules if _name(each) not in _OF_NFS)
     return msgspec.structs.replace(kernel, modules=kept)
+
+
+def without_disks(kernel: Kernel) -> Kernel:
+    """The kernel for a guest that has no disk of somebody's own: the file systems of other distributions are left out,
+    with what they alone need.
+    """
+    last = max((place for place, each in enumerate(kernel.modules) if _name(each) in _OTHERS), default=-1)
+    return msgspec.structs.replace(kernel, modules=kernel.modules[: last + 1])
 
 
 def _name(path: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hugewise.errors import UserError
 from hugewise.guests import cache
-from hugewise.guests.kernels import modules
+from hugewise.guests.kernels import config, modules
 from hugewise.guests.kernels.elf import about_image
 from hugewise.model.guest import Architecture, Kernel
 from hugewise.reading import UnreadableError, content
@@ -33,6 +33,8 @@ def kernel(name: str, path: str, folder: str | None, arch: Architecture) -> Kern
     beside = (
         image.with_name(f"config-{image.name.partition('-')[2]}") if "-" in image.name else image.with_name("config")
     )
+    if beside.is_file():
+        _check(name, beside, loadable=folder is not None)
     return Kernel(
         name=name,
         arch=arch,
@@ -43,3 +45,15 @@ def kernel(name: str, path: str, folder: str | None, arch: Architecture) -> Kern
         config=str(beside) if beside.is_file() else None,
         origin=f"the file {path}",
     )
+
+
+def _check(name: str, beside: Path, *, loadable: bool) -> None:
+    """Raise UserError where the configuration beside the image says that no guest comes up with it."""
+    try:
+        lacking = modules.lacking(config.parse(content(beside).decode("utf-8", "replace")), loadable=loadable)
+    except (UnreadableError, ValueError):
+        return  # its page and its symbols are not told then, and the boot shows the rest
+    if lacking:
+        symbols = ", ".join(f"CONFIG_{symbol}" for symbol in lacking)
+        hint = "build these in" + ("" if loadable else ', or name its modules: modules = "/lib/modules/RELEASE"')
+        raise UserError(f"the kernel {name} cannot be a guest's: {beside} lacks {symbols}", hint=hint)

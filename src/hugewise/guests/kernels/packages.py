@@ -19,7 +19,7 @@ from hugewise.model.guest import Architecture, Kernel
 
 __all__ = ["asked", "chosen", "provide"]
 
-_FORMAT = 3  # of what is kept of a package
+_FORMAT = 4  # of what is kept of a package
 # An image of a version, and modules of one where Debian splits them off; not a meta-package such as linux-image-amd64.
 _IMAGE = re.compile(r"linux-image-(unsigned-)?\d[a-z0-9.+~-]*")
 _MODULES = re.compile(r"linux-(modules|binary)-\d[a-z0-9.+~-]*")

@@ -30,7 +30,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     fragments   their texts by name, in the order to apply them
     page_size   bytes of its base page, as asked for
     about       in a word or two, for a list
-    steps       about how many lines make prints, for progress
+    own         how many of the fragments, the last ones, are the user's: what hugewise's ask for gives way to them
     """
 
     name: str
@@ -38,7 +38,12 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     fragments: tuple[tuple[str, str], ...]
     page_size: int
     about: str
-    steps: int = 1750
+    own: int = 0
+
+    @property
+    def demanded(self) -> tuple[str, ...]:
+        """The texts that the configuration must have, to the letter: the user's, or all where none is."""
+        return self.texts[len(self.fragments) - self.own :] if self.own else self.texts
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ note that says which folder that was when it was last had.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,7 @@ from hugewise.model.guest import Kernel
 from hugewise.reading import UnreadableError
 from hugewise.unprivileged import Say
 
-__all__ = ["CONFIG", "IMAGE", "KIND", "MODULES", "RECORD", "find", "have", "named", "used", "write"]
+__all__ = ["CONFIG", "IMAGE", "KIND", "MODULES", "RECORD", "every", "find", "have", "named", "used", "write"]
 
 KIND = "kernels"
 IMAGE, CONFIG, MODULES, RECORD = "image", "config", "modules", "kernel.json"
@@ -44,6 +45,15 @@ def find(asked: Key) -> Kernel | None:
 def named(note: Path) -> Path:
     """The folder of the kernel that a note names. Raises OSError."""
     return note.with_name(note.read_text(encoding="utf-8").strip())
+
+
+def every() -> list[Kernel]:
+    """All kernels of the cache that can be read, by name and release."""
+    found = []
+    for folder in cache.folder(KIND).iterdir():
+        with suppress(OSError, ValueError):
+            found.append(_read(folder))
+    return sorted(found, key=lambda each: (each.name, each.release))
 
 
 def used(kernel: Kernel) -> None:

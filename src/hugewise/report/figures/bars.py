@@ -63,8 +63,10 @@ def bars(group: FactorGroup, palette: Mapping[str, str], confidence: float) -> S
         "height": _HEIGHT,
         "encoding": {"x": x, "xOffset": aside},
         "layer": [
-            layer("bar", {"y": y, "color": colour}),
-            layer("rule", {"y": {**y, "field": "low"}, "y2": {"field": "high"}}, strokeWidth=1.5, color=INK),
+            layer("bar", {"y": y, "color": colour}, tells=True),
+            layer(
+                "rule", {"y": {**y, "field": "low"}, "y2": {"field": "high"}}, whose=True, strokeWidth=1.5, color=INK
+            ),
             *arrows(rows, "y", y, {"color": {"value": INK}}),
         ],
     }

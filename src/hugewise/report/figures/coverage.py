@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from hugewise.model.results import CellResult
 from hugewise.quantity import format_size
-from hugewise.report.figures.parts import beside, layer, quantitative
+from hugewise.report.figures.parts import beside, layer, quantitative, said
 from hugewise.report.figures.theme import Spec
 from hugewise.report.numbers import share
 from hugewise.visible import printable
 
-__all__ = ["coverage", "kind_label", "kind_order"]
+__all__ = ["coverage", "kind_colours", "kind_label", "kind_order"]
 
 # kind -> lightest and darkest colour, and the page sizes (log2) that they stand for
 _RAMPS = {
@@ -38,6 +38,11 @@ def kind_label(key: str) -> str:
     return f"{format_size(size)} { {'anon': 'anonymous', 'shmem': 'shared'}.get(kind, kind) }"
 
 
+def kind_colours(keys: Iterable[str]) -> list[str]:
+    """The colour of each key."""
+    return [_colour(key) for key in keys]
+
+
 def coverage(cell: CellResult) -> Spec | None:
     """Stacked shares of the named memory by page size, an arm a row."""
     keys = kind_order({key for arm in cell.arms for key in arm.coverage})
@@ -51,6 +56,7 @@ def coverage(cell: CellResult) -> Spec | None:
             "end": sum(arm.coverage.get(one, 0.0) for one in keys[: position + 1]),
             "text": f"{kind_label(key)} {share(arm.coverage[key])}" if arm.coverage[key] >= 0.3 else "",
             "ink": _ink(_colour(key)),
+            **said(arm.arm, f"{arm.arm}: {share(arm.coverage[key])} {kind_label(key)}"),
         }
         for arm in cell.arms
         for position, key in enumerate(keys)
@@ -71,7 +77,7 @@ def coverage(cell: CellResult) -> Spec | None:
     shares = {"x": {**x, "axis": {"format": ".0%"}}, "x2": {"field": "end"}, "color": kinds}
     ink = {"field": "ink", "type": "nominal", "scale": None}
     layers = [
-        layer("bar", shares, height=20, stroke="currentColor", strokeWidth=0.5),
+        layer("bar", shares, tells=True, height=20, stroke="currentColor", strokeWidth=0.5),
         layer("text", {"x": {**x, "field": "middle"}, "text": {"field": "text"}, "color": ink}),
     ]
     return beside((printable(arm.arm) for arm in cell.arms), rows, layers, 30)

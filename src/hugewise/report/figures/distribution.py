@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from hugewise.model.results import CellResult, Results
-from hugewise.report.figures.parts import layer, quantitative
-from hugewise.report.figures.points import Point, points
+from hugewise.report.figures.parts import layer, quantitative, said
+from hugewise.report.figures.points import Point, points, thinned
 from hugewise.report.figures.theme import INK, WIDTH, Spec, chart, nominal, row_axis, state_shape
-from hugewise.report.numbers import scale
+from hugewise.report.numbers import Scale, scale
 from hugewise.report.sentences import better_direction
 from hugewise.visible import printable
 
@@ -26,13 +26,14 @@ def distribution(results: Results, cell: CellResult, palette: Mapping[str, str])
     unit = scale(cell.metric.unit, values)
     worst = max(values) if cell.metric.better == "lower" else min(values)
     names = {printable(arm.arm): palette[arm.arm] for arm in cell.arms}
-    rows = list(_rows(found, unit.factor, worst))
+    rows = list(_rows(thinned(found), unit, worst))
     boxes = [
         {
             "arm": printable(arm.arm),
             "q1": arm.quantiles["0.25"] * unit.factor,
             "q3": arm.quantiles["0.75"] * unit.factor,
             "median": arm.median * unit.factor,
+            **said(arm.arm, ""),
         }
         for arm in cell.arms
         if arm.median is not None and {"0.25", "0.75"} <= set(arm.quantiles)
@@ -47,19 +48,25 @@ def distribution(results: Results, cell: CellResult, palette: Mapping[str, str])
         "color": nominal(names, names),
         "shape": state_shape(states),
     }
-    box = layer("bar", {"x": q1, "x2": {"field": "q3"}}, height=30, color=INK, opacity=0.1)
-    middle = layer("tick", {"x": median}, size=30, thickness=2, color=INK, opacity=0.7)
-    strip = layer("point", points_of, filled=True, size=26, opacity=0.75)
+    box = layer("bar", {"x": q1, "x2": {"field": "q3"}}, whose=True, height=30, color=INK, opacity=0.1)
+    middle = layer("tick", {"x": median}, whose=True, size=30, thickness=2, color=INK, opacity=0.7)
+    strip = layer("point", points_of, tells=True, filled=True, size=26, opacity=0.75)
     layers = [{"data": {"values": boxes}, **box}, {"data": {"values": boxes}, **middle}]
     layers.append({"data": {"values": rows}, **strip})
     return chart({"width": WIDTH, "height": {"step": 44}, "encoding": {"y": row_axis(names)}, "layer": layers})
 
 
-def _rows(found: list[Point], factor: float, worst: float) -> Iterator[dict[str, object]]:
+def _rows(found: list[Point], unit: Scale, worst: float) -> Iterator[dict[str, object]]:
     for index, point in enumerate(found):
         if point.value is None and point.state != "failed":
             continue
         value = worst if point.value is None else point.value
         # A low-discrepancy sequence spreads neighbours apart, the same way each time.
         offset = (index * _GOLDEN % 1 - 0.5) * 0.9
-        yield {"arm": printable(point.arm), "value": value * factor, "offset": round(offset, 4), "state": point.state}
+        told = said(point.arm, f"{unit.text(point.value)}, block {point.block}, {point.state}")
+        yield {
+            "arm": printable(point.arm),
+            "value": value * unit.factor,
+            "offset": round(offset, 4),
+            "state": point.state,
+        } | told

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hugewise.model.results import CellResult, Comparison, Results
-from hugewise.report.figures.parts import beside, layer
+from hugewise.report.figures.parts import beside, layer, said
 from hugewise.report.figures.theme import INK, WIDTH, Spec, change_label, chart, nominal, row_axis
 from hugewise.report.figures.whiskers import arrows, cut, span
 from hugewise.report.numbers import ends, percent
@@ -99,6 +99,9 @@ def _row(comparison: Comparison, margin: float) -> dict[str, Any] | None:
         "bandhigh": 1 + margin,
         "verdict": comparison.verdict,
         "text": f"{effect_of(comparison)}  {SYMBOLS[comparison.verdict]} {comparison.verdict}",
+        **said(
+            comparison.arm, f"{comparison.arm}: {effect_of(comparison)}, {comparison.n} pairs, {comparison.verdict}"
+        ),
     }
 
 
@@ -150,12 +153,19 @@ def _layers(rows: Sequence[dict[str, Any]], axis: Spec, color: Spec, width: int)
         "legend": None,
     }
     text = {"x": {"value": width}, "text": {"field": "text"}}
-    point = {"filled": True, "opacity": 1}
+    point: Spec = {"filled": True, "opacity": 1}
     return [
         layer("bar", {"x": x("bandlow"), "x2": {"field": "bandhigh"}}, color=INK, opacity=0.12, height={"band": 1}),
         layer("rule", {"x": {"datum": 1, **axis}, "y": None}, opacity=0.5, strokeDash=[3, 3]),
-        layer("rule", {"x": x("low"), "x2": {"field": "high"}, "color": color}, strokeWidth=3),
-        layer("point", {"x": x("ratio"), "color": color, "shape": shape}, "isValid(datum.ratio)", size=70, **point),
+        layer("rule", {"x": x("low"), "x2": {"field": "high"}, "color": color}, whose=True, strokeWidth=3),
+        layer(
+            "point",
+            {"x": x("ratio"), "color": color, "shape": shape},
+            "isValid(datum.ratio)",
+            tells=True,
+            size=70,
+            **point,
+        ),
         *arrows(rows, "x", axis, {"color": color}),
-        layer("text", text, align="left", dx=8),
+        layer("text", text, whose=True, align="left", dx=8),
     ]

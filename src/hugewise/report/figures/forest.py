@@ -8,7 +8,7 @@ from typing import Any
 
 from hugewise.model.fleet import FleetComparison, HostEffect, PooledEffect
 from hugewise.report.figures.effects import ratio_axis
-from hugewise.report.figures.parts import layer
+from hugewise.report.figures.parts import layer, said
 from hugewise.report.figures.theme import INK, WIDTH, Spec, chart
 from hugewise.report.figures.whiskers import arrows
 from hugewise.report.numbers import effect, ends, interval, percent
@@ -89,7 +89,16 @@ def _row(  # noqa: PLR0917
         below = above = finite
     # As flags: names in the data have a mark when they are drawn (`report.images`), and equal none in an expression.
     told = {"typical": kind == TYPICAL, "next": kind == NEXT}
-    return {"host": host, "kind": kind, **told, "ratio": finite, "low": below, "high": above, "text": text}
+    return {
+        "host": host,
+        "kind": kind,
+        **told,
+        "ratio": finite,
+        "low": below,
+        "high": above,
+        "text": text,
+        **said("", f"{host}: {text}"),
+    }
 
 
 def _furthest(hosts: Sequence[HostEffect], typical: float | None) -> list[HostEffect]:
@@ -111,14 +120,14 @@ def _layers(rows: Sequence[dict[str, Any]], axis: Spec, colour: str) -> list[Spe
         "legend": None,
     }
     rule = {"x": x("low"), "x2": {"field": "high"}}
-    point = {"filled": True, "opacity": 1, "color": colour}
+    point: Spec = {"filled": True, "opacity": 1, "color": colour}
     return [
         layer("bar", {"x": x("bandlow"), "x2": {"field": "bandhigh"}}, color=INK, opacity=0.12, height={"band": 1}),
         layer("rule", {"x": {"datum": 1, **axis}, "y": None}, opacity=0.5, strokeDash=[3, 3]),
-        layer("rule", rule, "datum.next", strokeWidth=10, opacity=0.35, color=colour),
+        layer("rule", rule, "datum.next", tells=True, strokeWidth=10, opacity=0.35, color=colour),
         layer("rule", rule, "datum.typical", strokeWidth=5, color=colour),
         layer("rule", rule, "!datum.typical && !datum.next", strokeWidth=2, color=colour),
-        layer("point", {"x": x("ratio"), "shape": shape}, "isValid(datum.ratio)", size=70, **point),
+        layer("point", {"x": x("ratio"), "shape": shape}, "isValid(datum.ratio)", tells=True, size=70, **point),
         *arrows(rows, "x", axis, {"color": {"value": colour}}),
         layer("text", {"x": {"value": WIDTH}, "text": {"field": "text"}}, align="left", dx=8),
     ]

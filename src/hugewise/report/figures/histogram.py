@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from hugewise.model.results import CellResult, Results
-from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, strips
+from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, said, strips
 from hugewise.report.figures.points import points
 from hugewise.report.figures.theme import INK, WIDTH, Spec, nominal
-from hugewise.report.numbers import scale
+from hugewise.report.numbers import Scale, scale
 from hugewise.report.sentences import better_direction
 from hugewise.visible import printable
 
@@ -42,13 +42,14 @@ def histogram(results: Results, cell: CellResult, palette: Mapping[str, str]) ->
                 "from": (low + number * width) * unit.factor,
                 "to": (low + (number + 1) * width) * unit.factor,
                 "count": held,
+                **said(arm, _bin(held, low + number * width, low + (number + 1) * width, unit)),
             }
             for number, held in enumerate(counts)
             if held
         ]
         mean = statistics.fmean(several)
         text = f"mean {unit.text(mean, _half_width(several))}, n {len(several)}"
-        lines.append({"arm": printable(arm), "mean": mean * unit.factor, "text": text})
+        lines.append({"arm": printable(arm), "mean": mean * unit.factor, "text": text, **said(arm, text)})
     names = {printable(arm): palette[arm] for arm in values}
     title = f"{printable(cell.metric.name)} of every counted attempt, {unit.unit} ({better_direction(cell.metric)})"
     x = quantitative("from", title=printable(title), scale=VALUES)
@@ -57,8 +58,8 @@ def histogram(results: Results, cell: CellResult, palette: Mapping[str, str]) ->
     at = {"x": {"value": WIDTH}, "y": {"value": 0}, "text": {"field": "text"}}
     middle = {"x": {**x, "field": "mean"}}
     layers = [
-        layer("bar", of_bins, "isValid(datum.count)", opacity=0.75, binSpacing=0),
-        layer("rule", middle, "isValid(datum.mean)", strokeWidth=1.5, strokeDash=[4, 3], color=INK),
+        layer("bar", of_bins, "isValid(datum.count)", tells=True, opacity=0.75, binSpacing=0),
+        layer("rule", middle, "isValid(datum.mean)", tells=True, strokeWidth=1.5, strokeDash=[4, 3], color=INK),
         layer("text", at, "isValid(datum.mean)", align="right", baseline="bottom", dy=-2),
     ]
     return strips([*rows, *lines], names, "attempts", {}, layers, 70)
@@ -82,6 +83,11 @@ def _bins(samples: Sequence[Sequence[float]]) -> tuple[float, float, int]:
     width = max(min(wanted, default=0.0), (high - low) / _MOST_BINS)
     count = max(1, math.ceil((high - low) / width))
     return low, (high - low) / count, count
+
+
+def _bin(held: int, low: float, high: float, unit: Scale) -> str:
+    width = high - low
+    return f"{held} attempt{'' if held == 1 else 's'} from {unit.number(low, width)} to {unit.text(high, width)}"
 
 
 def _half_width(values: Sequence[float]) -> float | None:

@@ -65,10 +65,12 @@ def lines(group: FactorGroup, name: str, palette: Mapping[str, str], confidence:
     def body(mine: list[dict[str, Any]]) -> Spec:
         scaled = {**y, "scale": {**VALUES, "domain": domain or fit(mine)}}
         layers = [
-            layer("line", {"x": x, "y": scaled}, strokeWidth=1.5, opacity=0.8),
-            layer("rule", {"x": x, "y": {**scaled, "field": "low"}, "y2": {"field": "high"}}, strokeWidth=2),
+            layer("line", {"x": x, "y": scaled}, whose=True, strokeWidth=1.5, opacity=0.8),
+            layer(
+                "rule", {"x": x, "y": {**scaled, "field": "low"}, "y2": {"field": "high"}}, whose=True, strokeWidth=2
+            ),
             *arrows(mine, "y", scaled, {"x": x}),
-            layer("point", {"x": x, "y": scaled, "shape": shape}, filled=True, size=55, opacity=1),
+            layer("point", {"x": x, "y": scaled, "shape": shape}, tells=True, filled=True, size=55, opacity=1),
         ]
         encoding = {"color": colour}
         return {"width": _WIDTH, "height": _HEIGHT, "data": {"values": mine}, "encoding": encoding, "layer": layers}

@@ -30,9 +30,9 @@ def means(cell: CellResult, palette: Mapping[str, str], confidence: float) -> Sp
     x = quantitative("mean", title=printable(title), scale=scaled)
     whisker = {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": color}
     layers = [
-        layer("rule", whisker, strokeWidth=3, strokeCap="butt"),
+        layer("rule", whisker, whose=True, strokeWidth=3, strokeCap="butt"),
         *arrows(rows, "x", x, {"color": color}),
-        layer("point", {"x": x, "color": color}, filled=True, size=70, opacity=1),
-        layer("text", {"x": x, "text": {"field": "text"}}, dy=-11),
+        layer("point", {"x": x, "color": color}, tells=True, filled=True, size=70, opacity=1),
+        layer("text", {"x": x, "text": {"field": "text"}}, whose=True, dy=-11),
     ]
     return beside(names, rows, layers, 32)

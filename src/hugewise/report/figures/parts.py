@@ -12,10 +12,16 @@ from hugewise.report.numbers import Scale, percent
 from hugewise.report.sentences import better_direction
 from hugewise.visible import printable
 
-__all__ = ["COUNTS", "VALUES", "beside", "layer", "mean_of", "mean_title", "quantitative", "strips"]
+__all__ = ["BY", "COUNTS", "VALUES", "beside", "layer", "mean_of", "mean_title", "quantitative", "said", "strips"]
+
+BY = "\N{INVISIBLE SEPARATOR}"
+"""Between the arm of a mark and its words, in what `said` makes: no printable text has it."""
 
 COUNTS: Spec = {"tickCount": 3, "grid": True}  # the vertical axis of a strip
 VALUES: Spec = {"zero": False, "nice": False, "padding": 8}  # a horizontal axis that begins where the data do
+
+
+_LONGEST = 600  # characters of what a mark says
 
 
 def quantitative(field: str, **more: Any) -> Spec:
@@ -23,8 +29,23 @@ def quantitative(field: str, **more: Any) -> Spec:
     return {"field": field, "type": "quantitative", **more}
 
 
-def layer(mark: str, encoding: Spec | None = None, where: str = "", **looks: Any) -> Spec:
-    """A mark with its looks and channels; `where`: a Vega expression that chooses the rows."""
+def said(arm: str, text: str) -> dict[str, str]:
+    """What the marks of a row say to who points at them (`images` makes titles of it), and whose they are: for layers
+    with `tells` and with `whose`.
+    """
+    return {"said": f"{printable(arm)}{BY}{printable(text)[:_LONGEST]}", "of": f"{printable(arm)}{BY}"}
+
+
+def layer(
+    mark: str, encoding: Spec | None = None, where: str = "", *, tells: bool = False, whose: bool = False, **looks: Any
+) -> Spec:
+    """A mark with its looks and channels; `where`: a Vega expression that chooses the rows.
+
+    `tells`, `whose`: see `said`.
+    """
+    if tells or whose:
+        description = {"field": "said" if tells else "of", "type": "nominal"}
+        encoding, looks = {**(encoding or {}), "description": description}, {**looks, "aria": True}
     transform = {"transform": [{"filter": where}]} if where else {}
     return {**transform, "mark": {"type": mark, **looks}, **({"encoding": encoding} if encoding else {})}
 
@@ -50,7 +71,8 @@ def mean_of(arm: ArmSummary, unit: Scale) -> dict[str, Any]:
     """The arm's name, its mean and the ends of the mean's interval, in `unit`."""
     mean, margin = arm.mean or 0.0, arm.margin or 0
     ends = {"low": (mean - margin) * unit.factor, "high": (mean + margin) * unit.factor}
-    return {"arm": printable(arm.arm), "mean": mean * unit.factor, **ends}
+    text = f"{arm.arm}: mean {unit.text(mean, arm.margin)}, n {arm.n}"
+    return {"arm": printable(arm.arm), "mean": mean * unit.factor, **ends, **said(arm.arm, text)}
 
 
 def mean_title(metric: Metric, unit: Scale, confidence: float) -> list[str]:

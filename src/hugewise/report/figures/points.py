@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from hugewise.analysis.changes import value_of
 from hugewise.model.results import CellResult, Results
 from hugewise.model.trial import Attempt
 
-__all__ = ["SHAPES", "Point", "points", "value_of"]
+__all__ = ["MOST", "SHAPES", "Point", "points", "thinned", "thinning", "value_of"]
+
+MOST = 300  # points of an arm that are drawn: a strip of more is one smear, and each costs the page 500 bytes
+_EXTREMES = 15
 
 # state of a point -> shape of its mark
 SHAPES = {
@@ -59,3 +64,40 @@ def _state(attempt: Attempt) -> str:
     if attempt.delivery.delivered is False:
         return "not delivered"
     return "flagged as disturbed" if attempt.disturbances else "counted"
+
+
+def thinned(found: Sequence[Point]) -> list[Point]:
+    """At most MOST of each arm's points, in the same order: the extremes, and evenly what is between in that order.
+
+    Where an arm has more, what did not count is thinned by itself, to a third of them at most.
+    """
+    arms: dict[str, list[int]] = defaultdict(list)
+    for index, point in enumerate(found):
+        arms[point.arm].append(index)
+    kept: set[int] = set()
+    for indices in arms.values():
+        if len(indices) <= MOST:
+            kept.update(indices)
+            continue
+        odd = [index for index in indices if found[index].state != "counted"]
+        kept.update(_evenly(odd, MOST // 3))
+        plain = [index for index in indices if found[index].state == "counted"]
+        ranked = sorted(plain, key=lambda index: found[index].value or 0.0)
+        ends = {*ranked[:_EXTREMES], *ranked[-_EXTREMES:]} if len(plain) > 2 * _EXTREMES else set(plain)
+        kept |= ends
+        kept.update(_evenly([index for index in plain if index not in ends], MOST - MOST // 3 - 2 * _EXTREMES))
+    return [found[index] for index in sorted(kept)]
+
+
+def _evenly(indices: Sequence[int], most: int) -> Sequence[int]:
+    if len(indices) <= most:
+        return indices
+    return [indices[number * len(indices) // most] for number in range(most)]
+
+
+def thinning(found: Sequence[Point]) -> str:
+    """What the caption of a figure says where not every point is drawn; else empty."""
+    drawn = len(thinned(found))
+    if drawn == len(found):
+        return ""
+    return f" {drawn:,} of {len(found):,} points are drawn: the extremes, and every so many of the others."

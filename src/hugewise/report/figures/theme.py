@@ -62,7 +62,8 @@ def colours(results: Results) -> dict[str, str]:
     """A colour for each arm of the run: fixed for well-known policies, by name for others (the same in every run)."""
     arms = {arm.arm for cell in results.cells for arm in cell.arms}
     arms |= {comparison.arm for cell in results.cells for comparison in cell.comparisons}
-    return palette(arms)
+    found, order = palette(arms), (arm.arm for cell in results.cells for arm in cell.arms)
+    return {arm: found[arm] for arm in dict.fromkeys([*order, *sorted(arms)])}
 
 
 def palette(arms: Set[str]) -> dict[str, str]:

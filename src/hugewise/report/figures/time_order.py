@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Mapping
 
 from hugewise.model.results import CellResult, Results
-from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, strips
-from hugewise.report.figures.points import Point, points
+from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, said, strips
+from hugewise.report.figures.points import Point, points, thinned
 from hugewise.report.figures.theme import INK, Spec, change_label, nominal, state_shape
+from hugewise.report.numbers import change
 from hugewise.visible import printable
 
 __all__ = ["time_order"]
@@ -33,8 +34,9 @@ def time_order(results: Results, cell: CellResult, palette: Mapping[str, str]) -
             "state": point.state,
             "counted": point.state == "counted",
             "first": point.first,
+            **said(point.arm, f"{change(point.value / median)} from the median, block {point.block}, {point.state}"),
         }
-        for point in found
+        for point in thinned(found)
         if point.value is not None and (median := medians.get(point.arm))
     ]
     if not rows:
@@ -47,9 +49,9 @@ def time_order(results: Results, cell: CellResult, palette: Mapping[str, str]) -
     layers = [
         # Aggregated: one line for each strip, not one for each point.
         layer("rule", {"x": None, "y": {**y, "field": "zero", "aggregate": "min"}}, opacity=0.4),
-        layer("line", {"color": color}, "datum.counted", strokeWidth=1, opacity=0.5),
-        layer("point", {"color": color, "shape": shape}, filled=True, size=26, opacity=0.85),
-        layer("point", None, "datum.first", filled=False, size=110, color=INK, opacity=0.8),
+        layer("line", {"color": color}, "datum.counted", whose=True, strokeWidth=1, opacity=0.5),
+        layer("point", {"color": color, "shape": shape}, tells=True, filled=True, size=26, opacity=0.85),
+        layer("point", None, "datum.first", whose=True, filled=False, size=110, color=INK, opacity=0.8),
     ]
     return strips(rows, names, "deviation from the arm's own median", {"x": x, "y": y}, layers, 62)
 

@@ -57,15 +57,17 @@ def fit(rows: Sequence[Row], *, zero: bool = False) -> list[float]:
 
 def arrows(rows: Iterable[Row], axis: Literal["x", "y"], position: Spec, encoding: Spec) -> list[Spec]:
     """A layer of arrows for each side on which a row leaves the scale. `position` encodes an end on the `axis`."""
-    marked = list(rows)
+    marked: list[Row] = list(rows)
     outward = {"x": ("left", "right"), "y": ("down", "up")}[axis]
     inward = {"x": (4, -4), "y": (-4, 4)}[axis]  # the head lies within the plot
+    looks: Spec = {"filled": True, "size": 60, "opacity": 1}
     return [
         layer(
             "point",
             {axis: {**position, "field": end}, **encoding},
             f"datum.{side}",
-            **{"filled": True, "size": 60, "opacity": 1, "shape": f"triangle-{shape}", f"{axis}Offset": offset},
+            whose=all("of" in row for row in marked),
+            **looks | {"shape": f"triangle-{shape}", f"{axis}Offset": offset},
         )
         for side, end, shape, offset in zip(("under", "over"), ("low", "high"), outward, inward, strict=True)
         if any(row[side] for row in marked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import fmean
 
+from hugewise.analysis.changes import Values
 from hugewise.model.results import CellResult, Results
 from hugewise.quantity import format_size, parse_size
 from hugewise.report import numbers
@@ -16,12 +17,13 @@ __all__ = ["PREFIX", "allocations_table"]
 PREFIX = "allocations_"  # of the metrics; the page size follows
 
 
-def allocations_table(results: Results, cell: CellResult) -> Table | None:
+def allocations_table(results: Results, cell: CellResult, values: Values | None = None) -> Table | None:
     """Rows: arms; columns: sizes. Mean faults served at the size over the accepted attempts, and the bytes of these.
 
     None where no attempt has such counts. A size at which no arm was served is named in the caption instead.
     """
-    means = {arm.arm: _means(results, cell, arm.arm) for arm in cell.arms}
+    values = values or Values.of(cell, results.attempts)
+    means = {arm.arm: _means(values, arm.arm) for arm in cell.arms}
     every = sorted({size for found in means.values() for size in found})
     if not every:
         return None
@@ -35,15 +37,13 @@ def allocations_table(results: Results, cell: CellResult) -> Table | None:
     return table(caption, ("policy", *map(format_size, used), "together"), rows, swatch=True)
 
 
-def _means(results: Results, cell: CellResult, arm: str) -> Mapping[int, float]:
+def _means(values: Values, arm: str) -> Mapping[int, float]:
     """Mean count by page size in bytes; a size that an arm's kernel does not have is not there."""
-    values: dict[int, list[float]] = {}
-    for attempt in results.attempts:
-        if attempt.cell == cell.cell and attempt.arm == arm and attempt.state == "accepted":
-            for name, value in attempt.metrics.items():
-                if name.startswith(PREFIX) and value is not None:
-                    values.setdefault(parse_size(name.removeprefix(PREFIX)), []).append(value)
-    return {size: fmean(several) for size, several in values.items()}
+    return {
+        parse_size(name.removeprefix(PREFIX)): fmean(several)
+        for (of, name), several in values.found.items()
+        if of == arm and name.startswith(PREFIX) and several
+    }
 
 
 def _shown(size: int, count: float | None) -> str:

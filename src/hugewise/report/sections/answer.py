@@ -9,10 +9,11 @@ from hugewise.model.answer import AnswerState, CellAnswer
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.report import document as doc
 from hugewise.report import numbers
+from hugewise.report.cause_words import paragraph
 from hugewise.report.cell_answers import answers, joined, memory_of, not_compared, price, ranked, selection, together
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
-from hugewise.report.sections import within
+from hugewise.report.sections import ageing, within
 from hugewise.report.sections.programs import programs_table
 from hugewise.report.sections.values import unit_of
 from hugewise.report.sentences import (
@@ -71,7 +72,7 @@ def answer(results: Results) -> doc.Section:
     """What to set, a panel for each cell, what its verdicts do and do not say, and every effect of the run."""
     found = answers(results)
     nothing = doc.Verdicts((doc.Verdict("none", "Nothing was compared in this cell."),))
-    blocks: list[doc.Block] = [*in_short(found), *_sure(results)]
+    blocks: list[doc.Block] = [*in_short(found), *doc.some(_overview(results)), *_sure(results)]
     blocks += [
         doc.Bundle(
             "card",
@@ -89,7 +90,7 @@ def answer(results: Results) -> doc.Section:
         blocks.append(doc.Only("html", (doc.Line("No cell was measured."),)))
     if lines := legend(results):
         blocks.append(doc.Bundle("legend", (doc.Heading(LEGEND_TITLE), doc.Points(lines))))
-    shown = (*blocks, *doc.some(_overview(results), programs_table(results)))
+    shown = (*blocks, *doc.some(programs_table(results)))
     return doc.Section("The answer", shown, key="answer", nav="Answer")
 
 
@@ -128,7 +129,7 @@ def _sure(results: Results) -> Iterator[doc.Line]:
 
 def _notes(of: CellAnswer, cell: CellResult) -> Iterator[doc.Note]:
     yield from map(doc.Note, filter(None, (not_compared(of),)))
-    yield from map(doc.Note, within.remarks(cell))
+    yield from map(doc.Note, (*ageing.remarks(cell), *within.remarks(cell)))
 
 
 def _verdicts(results: Results, cell: CellResult) -> doc.Verdicts:
@@ -140,10 +141,17 @@ def _verdicts(results: Results, cell: CellResult) -> doc.Verdicts:
                 arm=one.arm,
                 findings=tuple(findings(one)),
                 facts=_memory(arm_of(cell, one.arm), arm_of(cell, one.baseline)),
+                cause=_cause(cell, one),
             )
             for one in ranked(cell)
         )
     )
+
+
+def _cause(cell: CellResult, one: Comparison) -> str:
+    """What stands behind a verdict; nothing where there is none."""
+    found = next((cause for cause in cell.causes if (cause.arm, cause.baseline) == (one.arm, one.baseline)), None)
+    return "" if found is None or one.verdict == "none" else paragraph(found, one.verdict)
 
 
 def _memory(arm: ArmSummary | None, base: ArmSummary | None) -> tuple[tuple[str, str], ...]:

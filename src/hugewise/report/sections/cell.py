@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hugewise.analysis.changes import Values
 from hugewise.model.results import CellResult, Results
 from hugewise.report.document import Block, Bundle, Figure, Heading, Line, Only, Section, some
 from hugewise.report.figures.coverage import coverage
@@ -11,12 +12,15 @@ from hugewise.report.figures.distribution import distribution
 from hugewise.report.figures.effects import effects
 from hugewise.report.figures.histogram import histogram
 from hugewise.report.figures.means import means
+from hugewise.report.figures.over_time import latencies, pages
+from hugewise.report.figures.points import points, thinning
 from hugewise.report.figures.theme import colours
 from hugewise.report.figures.time_order import time_order
 from hugewise.report.figures.within import within as seconds
 from hugewise.report.names import file_name
 from hugewise.report.numbers import percent
 from hugewise.report.sections import within
+from hugewise.report.sections.ageing import ageing_table
 from hugewise.report.sections.allocations import allocations_table
 from hugewise.report.sections.changes import changes_table, counters_table
 from hugewise.report.sections.delivery import coverage_table, proof_table
@@ -27,6 +31,7 @@ from hugewise.report.sections.effects import (
     sensitivity_table,
     spread_table,
 )
+from hugewise.report.sections.over_time import idle_table, sampler_line, stalls_table, tail_table
 from hugewise.report.sections.run import facts, folded
 from hugewise.report.sections.values import blocks_table, metrics_table, statistics_table
 from hugewise.report.sentences import metric_line
@@ -38,6 +43,7 @@ __all__ = ["cell"]
 def cell(results: Results, number: int, of: CellResult) -> Section:
     """The section of the cell `number`, from 1."""
     drawn = _figures(results, number, of)
+    values = Values.of(of, results.attempts)
     shared = within.common(of)
     workload = f"Workload {of.workload}."
     return Section(
@@ -57,9 +63,10 @@ def cell(results: Results, number: int, of: CellResult) -> Section:
                 spread_table(of),
                 end_points_table(of),
                 sensitivity_table(of),
-                changes_table(results, of),
+                changes_table(results, of, values),
                 counters_table(results, of),
-                allocations_table(results, of),
+                allocations_table(results, of, values),
+                tail_table(of),
             ),
             Bundle(
                 "grid",
@@ -68,11 +75,19 @@ def cell(results: Results, number: int, of: CellResult) -> Section:
                     _part("Order in time", drawn.get("time-order")),
                 ),
             ),
-            *some(drawn.get("within")),
+            *some(
+                drawn.get("within"),
+                drawn.get("latencies"),
+                stalls_table(of),
+                drawn.get("pages"),
+                idle_table(of),
+                sampler_line(of),
+            ),
             coverage_table(of),
             proof_table(of),
+            *some(ageing_table(of)),
             folded(blocks_table(results, of)),
-            folded(metrics_table(results, of)),
+            folded(metrics_table(results, of, values)),
             folded(facts("parameters of the workload", of.parameters, titled=True)),
         ),
         key=f"cell-{number}",
@@ -86,6 +101,7 @@ def _part(title: str, figure: Block | None) -> Bundle:
 def _figures(results: Results, number: int, of: CellResult) -> Mapping[str, Figure]:
     """By kind; a figure without data is left out."""
     palette, level = colours(results), percent(results.confidence)
+    thin = thinning(points(results, of))
     metric, name, base = (printable(text) for text in (of.metric.name, of.cell, of.baseline))
     found = {
         "means": (
@@ -97,7 +113,7 @@ def _figures(results: Results, number: int, of: CellResult) -> Mapping[str, Figu
         "distribution": (
             distribution(results, of, palette),
             f"{metric} of every attempt, by policy",
-            "Every point is one attempt; box: quartiles, line: median. Failed attempts stand at the bad edge.",
+            "Every point is one attempt; box: quartiles, line: median. Failed attempts stand at the bad edge." + thin,
         ),
         "histogram": (
             histogram(results, of, palette),
@@ -118,13 +134,25 @@ def _figures(results: Results, number: int, of: CellResult) -> Mapping[str, Figu
             time_order(results, of, palette),
             f"{metric} of every attempt against its start time, as deviation from its policy's median",
             "A common slope is drift of the machine. Rings mark the first block; points beyond the axis stand at its "
-            "edge.",
+            "edge." + thin,
         ),
         "within": (
             seconds(results, of, palette),
             "Throughput in each second of the measured part: median of the attempts and quartiles, by policy",
             "Throughput in each second of the measured part: the median of the attempts, in the band of their "
             "quartiles. A line that slopes had not settled.",
+        ),
+        "latencies": (
+            latencies(of, palette),
+            "Operations and 99th percentile of the latency in each second of the middle attempt of each policy",
+            "The middle attempt of each policy, second by second. Marks above p99: what the whole machine counted "
+            "between two readings that was more than twice what is usual in that attempt; it need not be the cause.",
+        ),
+        "pages": (
+            pages(of),
+            "Memory of the whole machine by page size over time, in the middle attempt of each policy",
+            "Anonymous memory and pages of pools over time, by page size, in the middle attempt of each policy: of the "
+            "whole machine, other processes and what came before the measured part with it.",
         ),
     }
     stem = file_name(number, of.cell)

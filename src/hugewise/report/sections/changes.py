@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
-from hugewise.analysis.changes import Change, changes, emulated_away, known_metrics, value_of
+from hugewise.analysis.changes import Change, Values, changes, emulated_away, known_metrics, value_of
 from hugewise.model.results import CellResult, Results
 from hugewise.model.trial import Attempt
 from hugewise.report import numbers
@@ -43,10 +43,14 @@ _OF_GUESTS: Mapping[str, str] = {
 _OF_MAPPING_CALLS = ("mmap-perf", "lat-mmap")  # the workloads that are listed so
 
 
-def changes_table(results: Results, cell: CellResult) -> Table | None:
+def changes_table(results: Results, cell: CellResult, values: Values | None = None) -> Table | None:
     """Every metric of the cell, a row each: the baseline's median, and the change of every other arm in percent."""
     untold = emulated_away(_counted(results, cell))
-    found = [one for one in changes(cell, results.attempts) if one.metric not in untold or one.verdict is not None]
+    found = [
+        one
+        for one in changes(cell, values or Values.of(cell, results.attempts))
+        if one.metric not in untold or one.verdict is not None
+    ]
     rows: dict[tuple[str, str], dict[str, Change]] = {}
     for one in found:
         rows.setdefault((one.metric, one.estimand), {})[one.arm] = one
@@ -59,7 +63,7 @@ def changes_table(results: Results, cell: CellResult) -> Table | None:
         for several in rows.values()
     ]
     caption = f"change against {cell.baseline} in percent; with its interval where it was judged, else of medians"
-    return table(caption, head, body, 2)
+    return table(caption, head, body, 2, metrics=True)
 
 
 def counters_table(results: Results, cell: CellResult) -> Table | None:

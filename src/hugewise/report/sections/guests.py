@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from hugewise.model.guest import Backing
 from hugewise.model.guest_record import KernelRecord
-from hugewise.model.results import GuestArm, Guests
-from hugewise.quantity import format_size
+from hugewise.model.guest_results import GuestArm, Guests
+from hugewise.quantity import format_duration, format_size
 from hugewise.report import numbers
 from hugewise.report.document import Folded, Line, Note, Only, Section, Table, some, table
 from hugewise.report.numbers import NOTHING
@@ -38,9 +38,13 @@ def guests(found: Guests | None) -> Iterator[Section]:
 def introduction(guests: Guests) -> Iterator[str]:
     """How the accelerator was chosen, and what figures under it are valid for."""
     why = f" Reason: {guests.why}." if guests.why else ""
+    ran = "Every attempt ran in a guest of its own"
+    if guests.stayed:
+        one = len(guests.stayed) == 1
+        ran = "All attempts ran in one guest" if one else f"The attempts ran in {len(guests.stayed)} boots of one guest"
     match guests.accelerator:
         case "tcg":
-            yield f"Every attempt ran in a guest of its own, emulated by QEMU (TCG).{why}"
+            yield f"{ran}, emulated by QEMU (TCG).{why}"
             counted = (
                 "; and instruction counts, compared within one QEMU, one CPU model and one family of kernels"
                 if guests.counting
@@ -52,9 +56,22 @@ def introduction(guests: Guests) -> Iterator[str]:
                 f"{counted}. There is therefore no time, throughput, TLB or cycle figure in this report."
             )
         case "kvm":
-            yield f"Every attempt ran in a guest of its own, under KVM.{why}"
+            yield f"{ran}, under KVM.{why}"
         case None:
-            yield f"Every attempt ran in a guest of its own.{why}"
+            yield f"{ran}.{why}"
+    if guests.stayed:
+        yield (
+            "It booted once and stayed: each attempt found its memory as those before it had left it, in an order that"
+            " the coin drew. Verdicts are for what was booted here; another boot begins with other memory."
+        )
+    for number, boot in enumerate(guests.stayed, 1):
+        which = "The guest" if len(guests.stayed) == 1 else f"Boot {number}"
+        aged = ""
+        if boot.free_huge:
+            first, last = (numbers.share(share) for share in (boot.free_huge[0], boot.free_huge[-1]))
+            aged = f"; of its free memory {first} fitted huge pages before the first and {last} before the last"
+        attempts = "1 attempt" if boot.attempts == 1 else f"{boot.attempts:,} attempts"
+        yield f"{which}: {attempts} within {format_duration(round(boot.seconds))}{aged}."
 
 
 def arms_table(guests: Guests) -> Table:
@@ -111,6 +128,12 @@ def remarks(guests: Guests) -> Iterator[str]:
             f"Memory of {', '.join(others)} is not to be compared with that of arms on {guests.baseline}: their kernel "
             "is of another family, and differs in more than what its name says."
         )
+    unknown = [arm.arm for arm in guests.arms if arm.accelerator == "kvm" and arm.attempts and arm.kvm_share is None]
+    if unknown:
+        yield (
+            f"Of {', '.join(unknown)} the host's pages are proven; with which pages KVM maps them to the guest is not"
+            " known (it says so through QEMU 7.1 and newer, and to root in debugfs)."
+        )
     for arm in guests.arms:
         for name, values in arm.varied.items():
             called = name.replace("_", " ")
@@ -147,7 +170,13 @@ def _backing(backing: Backing) -> str:
 
 
 def _proven(arm: GuestArm) -> str:
-    return NOTHING if arm.share is None else f"{numbers.share(arm.share)} (n {arm.attempts})"
+    if arm.share is None:
+        return NOTHING
+    host = f"{numbers.share(arm.share)} (n {arm.attempts})"
+    if arm.accelerator != "kvm":
+        return host
+    mapped = "mapping unknown" if arm.kvm_share is None else f"maps {numbers.share(arm.kvm_share)} so"
+    return f"{host}, KVM {mapped}"
 
 
 def _page(size: int | None) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-
-from hugewise.analysis.changes import emulated_away, known_metrics
+from hugewise.analysis.changes import Values, emulated_away, known_metrics
 from hugewise.model.results import ArmSummary, CellResult, Results
 from hugewise.report import numbers
 from hugewise.report.document import Table, table
@@ -48,24 +46,23 @@ def statistics_table(cell: CellResult, confidence: float) -> Table:
     return table(caption, head, [row(arm) for arm in cell.arms], swatch=True)
 
 
-def metrics_table(results: Results, cell: CellResult) -> Table:
+def metrics_table(results: Results, cell: CellResult, values: Values | None = None) -> Table:
     """The median of every other metric by arm; a value that the machine cannot give shows the reason."""
     mine = [a for a in results.attempts if a.cell == cell.cell and a.state == "accepted"]
     untold = emulated_away(mine) | {cell.metric.name}
-    names = list(dict.fromkeys(name for a in mine for name in a.metrics if name not in untold))
+    values = values or Values.of(cell, results.attempts)
+    names = [name for name in values.measured if name not in untold]
     known = known_metrics(cell.workload)
 
     def show(name: str, arm: str) -> str:
-        of_arm = [a for a in mine if a.arm == arm]
-        values = [value for a in of_arm if (value := a.metrics.get(name)) is not None]
-        if not values:
-            return next((f"{NOTHING} ({a.absent[name]})" for a in of_arm if name in a.absent), NOTHING)
-        middle = statistics.median(values)
+        middle, _ = values.median(arm, name)
+        if middle is None:
+            return f"{NOTHING} ({values.why[arm, name]})" if (arm, name) in values.why else NOTHING
         return numbers.scale(known[name].unit if name in known else "", [middle]).text(middle)
 
     head = ["metric", *(arm.arm for arm in cell.arms)]
     rows = [[name, *(show(name, arm.arm) for arm in cell.arms)] for name in names]
-    return table("medians of the other metrics", head, rows)
+    return table("medians of the other metrics", head, rows, metrics=True)
 
 
 def blocks_table(results: Results, cell: CellResult) -> Table:

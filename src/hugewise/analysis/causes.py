@@ -1,0 +1,376 @@
+"""What stands behind each comparison of a cell, from its stored attempts. Pure.
+
+The difference is split into page faults against page walks by the strongest evidence that there is:
+
+memory touched before   both sides have (next to) no faults in what was timed: what differs is walks and caches
+counters                the processor's cycles of page walks, beside the time in the kernel
+CPU time                the kernel's part of what was saved (`stats.cpu_split`), with its interval
+cost of a fault         page faults x what one costs here: an estimate, with its interval
+
+What none of them shows is not told. Nothing here takes part in a verdict.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from hugewise.analysis.bound import ModeCounts, bound, tlb_cost
+from hugewise.analysis.line_up import EVENTS
+from hugewise.machine.pmu import families
+from hugewise.machine.pmu.families import ProcessorFamily
+from hugewise.model.age import MemoryAge
+from hugewise.model.cause import Cause, CauseTold, FaultPrice, FaultTime, Unseen
+from hugewise.model.metric import Metric
+from hugewise.model.over_time import ArmStall
+from hugewise.model.results import ArmSummary, Comparison
+from hugewise.model.trial import Attempt, Block
+from hugewise.stats.cpu_split import CpuSplit, cpu_split
+
+__all__ = ["Processor", "causes", "fault_time", "split"]
+
+_NONE = 0.01  # of the CPU time: faults that took less are no part of what was timed
+_LITTLE = 0.2  # of what was saved: what explains less of it does not explain it
+_CLEAR = 0.5
+_TIMES = ("s", "ms", "us", "ns")
+_QUANTILE = re.compile(r"(^|_)(p\d|latency)")
+
+
+class Processor(msgspec.Struct, frozen=True, kw_only=True):
+    """What the facts of a run say of its processor."""
+
+    family: ProcessorFamily | None = None
+    guest: bool = False
+    uncounted: str = ""
+    costs: tuple[FaultPrice, ...] = ()
+    base: int = 4096
+
+    @classmethod
+    def of(cls, host: Mapping[str, Any], *, guests: bool = False) -> Processor:
+        """`host` as the run has it; `guests`: its arms ran in guests, of which it says nothing."""
+        if guests:
+            return cls(uncounted="the processor of its guests was not asked what it counts", guest=True)
+        pmu, pages = _part(host, "pmu"), _part(host, "pages")
+        why = "" if pmu.get("slots") is not None else str(pmu.get("why") or "its run did not ask the processor")
+        try:
+            costs = msgspec.convert(host.get("fault_costs") or [], tuple[FaultPrice, ...])
+        except msgspec.ValidationError:  # of another version
+            costs = ()
+        base = pages.get("base")
+        return cls(
+            family=families.of(_part(host, "cpu")),
+            guest=bool(_part(host, "virtualisation").get("hypervisor")),
+            uncounted=why,
+            costs=costs,
+            base=base if isinstance(base, int) else 4096,
+        )
+
+
+def _part(host: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = host.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def causes(
+    metric: Metric,
+    comparisons: Sequence[Comparison],
+    blocks: Sequence[Block],
+    arms: Mapping[str, ArmSummary],
+    machine: Processor,
+    *,
+    memory_age: MemoryAge = "fresh",
+    stalls: Sequence[ArmStall] = (),
+) -> tuple[Cause, ...]:
+    """A cause for each of a cell's comparisons; `blocks` are the cell's own, `memory_age` what its memory had been
+    through, `stalls` the slowest operations of its arms.
+    """
+    aged = "" if memory_age == "fresh" else memory_age
+    if aged:  # a fault waits for compaction, reclaim or swap: what one cost in memory that was fresh says nothing
+        machine = msgspec.structs.replace(machine, costs=())
+    found = (_cause(metric, one, _pairs(blocks, one), arms, machine) for one in comparisons)
+    return tuple(msgspec.structs.replace(one, memory_age=aged, **_slowest(stalls, one.arm)) for one in found)
+
+
+def _slowest(stalls: Sequence[ArmStall], arm: str) -> dict[str, Any]:
+    """What fell into the same seconds as the arm's slowest operations, by the words of each event."""
+    lined_up = [one for one in stalls if one.arm == arm and one.stall.events]
+    beside = Counter(EVENTS[name][1].partition(",")[0] for one in lined_up for name in one.unusual if name in EVENTS)
+    return {"slowest": len(lined_up), "slow_with": dict(beside)}
+
+
+def _cause(
+    metric: Metric,
+    one: Comparison,
+    pairs: Sequence[tuple[Attempt, Attempt]],
+    arms: Mapping[str, ArmSummary],
+    machine: Processor,
+) -> Cause:
+    sides = [pair[1] for pair in pairs], [pair[0] for pair in pairs]  # baseline, arm
+    faults = tuple(_faults(side, machine.costs) for side in sides)
+    cpu = tuple(_median(side, "user_s", "system_s") for side in sides)
+    counted = [{mode: _counts(side, mode) for mode in ("user", "kernel")} for side in sides]
+    saved = [
+        (system, system + user)
+        for arm, base in pairs
+        if (system := _less(arm, base, "system_s")) is not None and (user := _less(arm, base, "user_s")) is not None
+    ]
+    found = Cause(
+        arm=one.arm,
+        baseline=one.baseline,
+        told="not told apart",
+        faults=(faults[0], faults[1]),
+        cpu=(cpu[0], cpu[1]),
+        user=(tlb_cost(machine.family, counted[0]["user"]), tlb_cost(machine.family, counted[1]["user"])),
+        kernel=(tlb_cost(machine.family, counted[0]["kernel"]), tlb_cost(machine.family, counted[1]["kernel"])),
+        delivered=(_large(arms.get(one.baseline), machine.base), _large(arms.get(one.arm), machine.base)),
+        sizes=_sizes(arms.get(one.arm)),
+        bound=bound(
+            machine.family,
+            counted[0]["user"],
+            counted[0]["kernel"],
+            times=(_median(sides[0], "user_s"), _median(sides[0], "system_s")),
+            faults=faults[0],
+            guest=machine.guest,
+            won=_won(metric, one) if _runs_all_the_time(sides[0]) else None,
+            uncounted=machine.uncounted,
+        ),
+        stalls=(_median(sides[0], "compact_stalls"), _median(sides[1], "compact_stalls")),
+        fallbacks=(_median(sides[0], "thp_fallbacks"), _median(sides[1], "thp_fallbacks")),
+        unseen=tuple(_unseen(machine, sides[0], counted[0]["user"])),
+    )
+    whole = statistics.median(all_ for _, all_ in saved) if saved else 0.0
+    in_kernel = statistics.median(system for system, _ in saved) / whole if whole else 0.0
+    by_time = cpu_split(saved, one.planned)
+    if not saved and (why := _uncounted_time(sides[0])):
+        would = by_time.would if "cgroup" in why else ""
+        by_time = msgspec.structs.replace(by_time, why=f"{by_time.why} ({why})", would=would)
+    return split(found, one.verdict, by_time, in_kernel=in_kernel, counted=counted)
+
+
+def split(
+    found: Cause,
+    verdict: str,
+    by_time: CpuSplit,
+    *,
+    in_kernel: float = 0.0,
+    counted: Sequence[Mapping[str, ModeCounts]] = (),
+) -> Cause:
+    """`found` with what the difference is of, by the strongest evidence that there is.
+
+    `in_kernel`: the kernel's part of what the typical pair saved.
+    """
+    known = msgspec.structs.replace(found, saved=by_time.saved)
+    shares = [_of_cpu(faults, cpu) for faults, cpu in zip(found.faults, found.cpu, strict=True)]
+    untouched = all(share is not None and share < _NONE for share in shares)
+    if verdict in ("equivalent", "none"):
+        return _told(known, "neither" if verdict == "equivalent" else "not told apart", why="there is no difference")
+    if not by_time.told and by_time.share is None and verdict not in ("better", "worse"):
+        return _told(known, "not told apart", why=by_time.why, would=by_time.would)
+    if untouched and in_kernel < _CLEAR:
+        return msgspec.structs.replace(known, told="walks", by="memory touched before", share=0.0)
+    if (walks := _walks_saved(found, counted)) is not None and by_time.saved:
+        kernels = _kernel_saved(found, counted)
+        if kernels is not None and abs(walks) + abs(kernels) > 0:
+            explained = walks + kernels
+            if abs(explained) < _LITTLE * abs(by_time.saved):
+                return _told(known, "neither", why="page walks and the kernel's time moved by less than a fifth of it")
+            share = kernels / explained if explained else 0.5
+            told: CauseTold = "faults" if share > 1 - _LITTLE else "walks" if share < _LITTLE else "both"
+            return msgspec.structs.replace(
+                known, told=told, by="counters", share=share, low=by_time.low, high=by_time.high
+            )
+    if by_time.told:
+        return msgspec.structs.replace(
+            known, told=by_time.told, by="CPU time", share=by_time.share, low=by_time.low, high=by_time.high
+        )
+    return _by_cost(known, by_time, verdict)
+
+
+def _by_cost(known: Cause, by_time: CpuSplit, verdict: str) -> Cause:
+    """By faults x their cost, where what that saves lies clearly on one side of half. Few pairs bound no share; that
+    there is a difference the verdict shows, and its size is that of the typical pair.
+    """
+    before, after = known.faults
+    ends = (before.low, before.high, after.low, after.high)
+    shown = by_time.share is not None or (verdict == "better") == ((by_time.saved or 0.0) > 0)
+    if not by_time.saved or any(end is None for end in ends) or not shown:
+        return _told(known, "not told apart", why=by_time.why, would=by_time.would)
+    low = ((before.low or 0.0) - (after.high or 0.0)) / by_time.saved
+    high = ((before.high or 0.0) - (after.low or 0.0)) / by_time.saved
+    low, high = sorted((low, high))
+    if low > _CLEAR:
+        return msgspec.structs.replace(
+            known, told="faults", by="cost of a fault", share=(low + high) / 2, low=low, high=high
+        )
+    why = (
+        by_time.why if high > _CLEAR else f"by their cost, page faults are at most {max(high, 0.0):.0%} of what differs"
+    )
+    return _told(known, "not told apart", why=why, would=by_time.would)
+
+
+def _told(known: Cause, told: CauseTold, *, why: str, would: str = "") -> Cause:
+    return msgspec.structs.replace(known, told=told, why=why, would=would)
+
+
+def fault_time(faults: float | None, coverage: Mapping[str, float], costs: Sequence[FaultPrice]) -> FaultTime:
+    """The time of page faults: of those that brought the memory of `coverage` (bytes by `kind:size`) the cost by size,
+    of the others that of a base page, which is at least what one costs that zeroes nothing.
+
+    A size between two that were timed costs what lies between them, in proportion to its bytes.
+    """
+    if faults is None or not costs:
+        return FaultTime(faults=faults)
+    left, ends = faults, [0.0, 0.0, 0.0]
+    for key, size in coverage.items():
+        kind, _, page = key.partition(":")
+        if kind == "hugetlb" or not page.isdigit() or int(page) <= costs[0].size:
+            continue
+        many = min(left, size / int(page))
+        left -= many
+        ends = [end + many * cost for end, cost in zip(ends, _cost(int(page), costs), strict=True)]
+    ends = [end + left * cost for end, cost in zip(ends, _cost(costs[0].size, costs), strict=True)]
+    low, typical, high = (end / 1e9 for end in ends)
+    return FaultTime(faults=faults, low=low, typical=typical, high=high)
+
+
+def _cost(size: int, costs: Sequence[FaultPrice]) -> tuple[float, float, float]:
+    below = max((cost for cost in costs if cost.size <= size), key=lambda cost: cost.size, default=costs[0])
+    above = min((cost for cost in costs if cost.size >= size), key=lambda cost: cost.size, default=costs[-1])
+    if below.size == above.size:  # beyond the largest one: by its bytes
+        scale = max(1.0, size / below.size)
+        return below.low * scale, below.typical * scale, below.high * scale
+    part = (size - below.size) / (above.size - below.size)
+    ends = zip((below.low, below.typical, below.high), (above.low, above.typical, above.high), strict=True)
+    low, typical, high = (one + part * (other - one) for one, other in ends)
+    return low, typical, high
+
+
+def _faults(side: Sequence[Attempt], costs: Sequence[FaultPrice]) -> FaultTime:
+    coverage: dict[str, list[float]] = {}
+    for one in side:
+        for key, size in one.delivery.coverage.items():
+            coverage.setdefault(key, []).append(size)
+    means = {key: sum(sizes) / len(side) for key, sizes in coverage.items()}
+    return fault_time(_median(side, "page_faults"), means, costs)
+
+
+def _of_cpu(faults: FaultTime, cpu: float | None) -> float | None:
+    if faults.faults == 0:
+        return 0.0
+    return None if faults.high is None or not cpu else faults.high / cpu
+
+
+def _walks_saved(found: Cause, counted: Sequence[Mapping[str, ModeCounts]]) -> float | None:
+    """Seconds of page walks of the program that were saved; None where they were not counted."""
+    if len(counted) != len(found.cpu):
+        return None
+    seconds = []
+    for side, cpu in zip(counted, found.cpu, strict=True):
+        user, kernel = side["user"], side["kernel"]
+        whole = None if user.cycles is None or kernel.cycles is None else user.cycles + kernel.cycles
+        if cpu is None or not whole or user.walk_cycles is None:
+            return None
+        seconds.append(cpu * user.walk_cycles / whole)
+    return seconds[0] - seconds[1]
+
+
+def _kernel_saved(found: Cause, counted: Sequence[Mapping[str, ModeCounts]]) -> float | None:
+    seconds = []
+    for side, cpu in zip(counted, found.cpu, strict=True):
+        user, kernel = side["user"].cycles, side["kernel"].cycles
+        if cpu is None or user is None or kernel is None or user + kernel == 0:
+            return None
+        seconds.append(cpu * kernel / (user + kernel))
+    return seconds[0] - seconds[1]
+
+
+def _unseen(machine: Processor, side: Sequence[Attempt], user: ModeCounts) -> Iterator[Unseen]:
+    """What cannot be seen here, and why."""
+    if machine.uncounted:
+        yield Unseen("page walks and their cycles", machine.uncounted)
+    elif user.walk_cycles is None:
+        reason = next(
+            (one.absent[name] for one in side for name in ("walk_cycles_user", "cycles") if name in one.absent), ""
+        )
+        why = machine.family.no_bound if machine.family is not None and machine.family.no_bound else reason
+        yield Unseen("cycles of page walks", why or "this processor's family has no event of them")
+    if not machine.costs:
+        yield Unseen("the time of a page fault", "its cost was not measured on this machine in memory like that")
+    if side and all(one.metrics.get("system_s") is None for one in side):
+        yield Unseen("the kernel's part of the CPU time", _uncounted_time(side) or "it was not counted")
+
+
+def _uncounted_time(side: Sequence[Attempt]) -> str:
+    """Why the time in the kernel is not known, where somebody said."""
+    return next((one.absent["system_s"] for one in side if "system_s" in one.absent), "")
+
+
+def _pairs(blocks: Sequence[Block], one: Comparison) -> list[tuple[Attempt, Attempt]]:
+    """(arm, baseline) of the complete blocks: the last attempt of each that was accepted."""
+    found = []
+    for block in blocks:
+        if block.state != "complete":
+            continue
+        last = {attempt.arm: attempt for attempt in block.attempts if attempt.state == "accepted"}
+        if one.arm in last and one.baseline in last:
+            found.append((last[one.arm], last[one.baseline]))
+    return found
+
+
+def _counts(side: Sequence[Attempt], mode: str) -> ModeCounts:
+    return ModeCounts(**{one.name: _median(side, f"{one.name}_{mode}") for one in dataclasses.fields(ModeCounts)})
+
+
+def _median(side: Sequence[Attempt], *names: str) -> float | None:
+    """Of the attempts that have all of these metrics: of their sums."""
+    sums = []
+    for one in side:
+        values = [value for name in names if (value := one.metrics.get(name)) is not None]
+        if len(values) == len(names):
+            sums.append(sum(values))
+    return statistics.median(sums) if sums else None
+
+
+def _less(arm: Attempt, base: Attempt, name: str) -> float | None:
+    mine, theirs = arm.metrics.get(name), base.metrics.get(name)
+    return None if mine is None or theirs is None else theirs - mine
+
+
+def _won(metric: Metric, one: Comparison) -> float | None:
+    """The part of the baseline's time that the arm does without, at least: by the end of its interval. None where no
+    gain is shown, or the metric is none of all the work's time: a size, a count, a quantile.
+    """
+    if one.verdict != "better" or _QUANTILE.search(metric.name):
+        return None
+    if metric.better == "lower" and metric.unit in _TIMES and one.high is not None:
+        return 1 - one.high
+    if metric.better == "higher" and metric.unit.endswith("/s") and one.low:
+        return 1 - 1 / one.low
+    return None
+
+
+def _runs_all_the_time(side: Sequence[Attempt]) -> bool:
+    """Whether an attempt is one thread that is busy: else shares of its CPU time are no shares of its time."""
+    cpu, wall = _median(side, "user_s", "system_s"), _median(side, "wall_s")
+    return cpu is not None and wall is not None and wall > 0 and abs(cpu / wall - 1) <= _LITTLE
+
+
+def _large(arm: ArmSummary | None, base: int) -> float | None:
+    """The share of an arm's memory in pages above the base size, None where nothing was proven."""
+    sizes = _sizes(arm)
+    return sum(share for size, share in sizes.items() if int(size) > base) if sizes else None
+
+
+def _sizes(arm: ArmSummary | None) -> Mapping[str, float]:
+    found: dict[str, float] = {}
+    for key, share in ({} if arm is None else arm.coverage).items():
+        page = key.partition(":")[2]
+        if page.isdigit():
+            found[page] = found.get(page, 0.0) + share
+    return found

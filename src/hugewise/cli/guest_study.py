@@ -1,0 +1,145 @@
+"""`hugewise guest study`: from a libvirt domain to a study of its memory."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from hugewise import files, reading
+from hugewise.cli.guest_xml import MOST, vm_traps
+from hugewise.errors import UserError
+from hugewise.guests import disks, domain_study, libvirt, virsh
+from hugewise.guests.qemu import PROGRAMS
+from hugewise.host.knob import NODES
+from hugewise.host.local_machine import LocalMachine
+from hugewise.host.pool import available
+from hugewise.machine import domain as domains
+from hugewise.machine import domain_xml
+from hugewise.machine.proc import meminfo
+from hugewise.model.guest import Backing
+from hugewise.model.host import Host
+from hugewise.plan import venue
+from hugewise.quantity import format_size, readable_size
+from hugewise.visible import printable, say
+
+__all__ = ["main", "write"]
+
+
+def write(xml: bytes, file: str, wish: domain_study.StudyWish, host: Host) -> tuple[str, tuple[str, ...]]:
+    """The study of the domain in `xml`, and what is to be told of it. Raises UserError, StudyError."""
+    from hugewise.study.load import parse  # noqa: PLC0415  (brings the published figures)
+
+    root = domain_xml.parse(xml, file)
+    domain = domains.read(root, file)
+    asked = libvirt.asked(root.first("domain") or root, file, meminfo(host).get("Hugepagesize"))
+    made = domain_study.restate(domain, asked, wish, _offer(domain.memory, domain.emulator, host))
+    traps = [f"{trap.found} [{trap.rule}]: {trap.title}; cure: {trap.cure}" for trap in vm_traps(domain, host)]
+    text = made.text
+    if traps:
+        head = "# What takes huge pages from such a machine, on this host or in the domain:\n"
+        text = head + "".join(map(domain_study.remark, traps)) + text
+    parse(text, "the study")  # what was written is a study
+    return text, (*asked.warnings, *made.notes, *traps)
+
+
+def _offer(memory: int, emulator: str | None, host: Host) -> domain_study.HostOffer:
+    nodes = [name.removeprefix("node") for name in host.names(NODES) if name.startswith("node")]
+    return domain_study.HostOffer(
+        backs=lambda backing: venue.cannot_back(backing, host) or _short(backing, memory, host),
+        held=disks.holder,
+        cpus=tuple(LocalMachine().cpus()),
+        nodes=tuple(int(number) for number in nodes if number.isdecimal()) or (0,),
+        qemu=emulator if emulator is not None and _other(emulator) else None,
+    )
+
+
+def _other(emulator: str) -> bool:
+    """Whether a domain's QEMU is here, and is not the one that is taken anyway."""
+    usual = {shutil.which(name) for name in PROGRAMS.values()}
+    return emulator.startswith("/") and emulator not in usual and os.access(emulator, os.X_OK)
+
+
+def _short(backing: Backing, memory: int, host: Host) -> str | None:
+    """Why there is no room for a guest of so much memory, of its pool or beside it."""
+    whole, free = meminfo(host).get("MemTotal", memory), meminfo(host).get("MemAvailable", memory)
+    if memory > whole:
+        return f"the guest has {readable_size(memory)}, and this host {readable_size(whole)}"
+    for (size, node), pages in backing.pool(memory).items():
+        there = available(host, size, node)
+        if pages > there and (pages - there) * size > free:
+            have = f"{there} are free in it, and {readable_size(free)} beside it"
+            return f"it needs {pages} pages of {format_size(size)}: {have}"
+    return None
+
+
+def main(  # noqa: PLR0917  (as click hands them over)
+    file: str,
+    connect: str | None,
+    load: str | None,
+    workload: str | None,
+    packages: str | None,
+    added: Sequence[str],
+    kernel: str | None,
+    modules: Path | None,
+    name: str | None,
+    blocks: int,
+    output: Path | None,
+) -> None:
+    """Write the study, and tell what is to be told of it. Raises UserError, StudyError, StorageError."""
+    from hugewise.host.local_host import LocalHost  # noqa: PLC0415
+
+    wish = domain_study.StudyWish(
+        name=name,
+        load=_words(load),
+        workload=workload,
+        packages=tuple(each.strip() for each in (packages or "").split(",") if each.strip()),
+        files=dict(_pair(each) for each in added),
+        kernel=None if kernel is None else str(Path(kernel).absolute()) if "/" in kernel else kernel,
+        modules=None if modules is None else str(modules.absolute()),
+        blocks=blocks,
+    )
+    xml, called = (_read(Path(file)), file) if connect is None else (virsh.dumpxml(connect, file), f"{file}.xml")
+    text, told = write(xml, called, wish, LocalHost())
+    for each in told:
+        say(f"note: {printable(each)}", err=True)
+    if output is None:
+        say(text.removesuffix("\n"))
+        return
+    if output.exists():
+        raise UserError(f"--output {output}: there is something of that name already", hint="name another")
+    with files.storing(str(output), "name a folder that can be written"):
+        files.write_whole(output, text.encode(), owner=files.caller())
+    say(f"written: {output}", err=True)
+    say(f"next: hugewise doctor {shlex.quote(str(output))}; sudo hugewise run {shlex.quote(str(output))}", err=True)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return reading.content(path, MOST)
+    except reading.UnreadableError as error:
+        cure = (
+            "write it with: virsh dumpxml DOMAIN > FILE; or name a domain that libvirt runs: --connect qemu:///system"
+        )
+        raise UserError(f"{path}: {error.reason}", hint=cure) from None
+
+
+def _words(load: str | None) -> tuple[str, ...]:
+    if load is None:
+        return ()
+    try:
+        found = tuple(shlex.split(load))
+    except ValueError as error:
+        raise UserError(f"--load {load}: {error}", hint="quote it as for a shell") from None
+    if not found:
+        raise UserError("--load names no command", hint="write for example --load 'app --bench'")
+    return found
+
+
+def _pair(text: str) -> tuple[str, str]:
+    path, equals, here = text.partition("=")
+    if not equals or not path.startswith("/") or not here:
+        raise UserError(f"--file {text}: is no PATH=FILE", hint="write for example --file /usr/local/bin/app=./app")
+    return path, str(Path(here).absolute())

@@ -1,0 +1,106 @@
+"""`hugewise inspect`: which page sizes back processes that run; for a terminal, live, or as JSON."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from hugewise.cli import completion
+from hugewise.errors import UserError
+from hugewise.visible import say_json
+
+__all__ = ["inspect"]
+
+
+@click.command("inspect", short_help="Which page sizes back a running program, and why not larger ones?")
+@click.argument("pids", nargs=-1, metavar="[PID]...")
+@click.option("--cgroup", metavar="PATH", shell_complete=completion.runs, help="All processes of a group, v1 or v2.")
+@click.option("--command", metavar="NAME", help="All processes of that name.")
+@click.option("--watch", is_flag=True, help="Look again and again, with what has changed; q ends it.")
+@click.option(
+    "--interval",
+    metavar="TIME",
+    default="2s",
+    show_default=True,
+    help="With --watch: the pause between two looks; at least ten times what one takes.",
+)
+@click.option("--sample", is_flag=True, help="Look at blocks drawn at random, and say how far that may be off (root).")
+@click.option(
+    "--blocks", type=click.IntRange(16, 1 << 20), help="With --sample: how many of each process (default: 512)."
+)
+@click.option(
+    "--seed", type=click.IntRange(0, (1 << 63) - 1), help="With --sample: of the draw (default: a fresh one)."
+)
+@click.option("--mappings", metavar="N|all", default="10", show_default=True, help="How many mappings are shown.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON; with --watch, one line a look.")
+def inspect(pids: Sequence[str], *, as_json: bool, watch: bool, **asked: Any) -> None:
+    """Which page sizes back a running program, mapping by mapping, and why not larger ones?
+
+    Of the processes PID, of all in a control group, or of all of a name. Changes and stops nothing. As root from the
+    kernel's page flags, exactly; as an ordinary user, of one's own processes, what smaps tells.
+    """
+    from hugewise.host.local_host import LocalHost  # noqa: PLC0415  (each verb pays only for what it uses)
+    from hugewise.inspection import inspect as inspection  # noqa: PLC0415
+    from hugewise.inspection import targets  # noqa: PLC0415
+    from hugewise.inspection.inspected import Inspection  # noqa: PLC0415
+
+    if (bool(pids) + (asked["cgroup"] is not None) + (asked["command"] is not None)) != 1:
+        raise UserError(
+            "inspect: name processes in one way", hint="hugewise inspect PID, or --cgroup PATH, or --command NAME"
+        )
+    interval, mappings = _interval(asked["interval"]), _mappings(asked["mappings"])
+    sampling = None
+    if asked["sample"]:
+        seed = asked["seed"] if asked["seed"] is not None else secrets.randbits(32)
+        sampling = inspection.SampleDraw(asked["blocks"] or inspection.BLOCKS, seed)
+    elif asked["blocks"] is not None or asked["seed"] is not None:
+        raise UserError("--blocks and --seed are about a sample", hint="add --sample")
+    host = LocalHost()
+
+    def look() -> Inspection:
+        group = None
+        if asked["cgroup"] is not None:
+            who, group = targets.of_group(asked["cgroup"], host)
+        elif asked["command"] is not None:
+            who = targets.of_command(asked["command"], host)
+        else:
+            who = targets.of_numbers(pids, host)
+        return inspection.inspect(who, host, group=group, sampling=sampling)
+
+    if watch:
+        from hugewise.cli import inspect_watch  # noqa: PLC0415
+
+        inspect_watch.watch(look, interval, as_json=as_json, mappings=mappings)
+        return
+    found = look()
+    if as_json:
+        say_json(found)
+        return
+    from hugewise.cli.inspect_show import render  # noqa: PLC0415
+    from hugewise.console import TextConsole  # noqa: PLC0415
+
+    console = TextConsole()
+    console.print(render(found, width=console.width, mappings=mappings), crop=False)
+
+
+def _interval(text: str) -> float:
+    from hugewise.quantity import parse_duration  # noqa: PLC0415
+
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise UserError(f"--interval {text}: {error}", hint="write for example --interval 5s") from None
+    if not 0.1 <= seconds <= 3600:
+        raise UserError(f"--interval {text}: from 100ms to 1h", hint="write for example --interval 5s")
+    return seconds
+
+
+def _mappings(text: str) -> int | None:
+    if text == "all":
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 8):
+        raise UserError(f"--mappings {text}: not a number", hint="write a number, or all")
+    return int(text)

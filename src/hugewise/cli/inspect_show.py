@@ -1,0 +1,247 @@
+"""What `hugewise inspect` found, for a terminal of any width from 60 columns on; rich leaves out colours elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from hugewise.inspection.inspected import (
+    Inspection,
+    KernelStatistics,
+    KindBacked,
+    LostBacking,
+    MappingInspected,
+    SampleBounds,
+    SizeBacked,
+)
+from hugewise.quantity import format_duration, format_size, readable_size
+
+__all__ = ["MAPPINGS", "render"]
+
+MAPPINGS = 10
+_PROCESSES = 8
+_NARROW = 88  # columns from which on all states have one of their own
+_SOURCES = {"kpageflags": "the kernel's page flags", "smaps": "smaps"}
+_PAGES = {"anon": "anonymous", "shmem": "shared", "file": "file", "hugetlb": "pool", "unproven": "size not known"}
+_STATES = ("pmd", "aligned", "unaligned", "partial")
+_COUNTS = (
+    ("faults got", "anon_fault_alloc"),
+    ("fell back", "anon_fault_fallback"),
+    ("split", "split"),
+    ("now", "nr_anon"),
+    ("in part", "nr_anon_partially_mapped"),
+)
+
+Before = Mapping[tuple[str, ...], int]
+
+
+def render(
+    found: Inspection,
+    *,
+    width: int,
+    mappings: int | None = MAPPINGS,
+    before: Inspection | None = None,
+    changed: Mapping[str, int] | None = None,
+    live: bool = False,
+) -> RenderableType:
+    """All of it: what backs the memory, why not more, and what the kernel counts. `before`: an earlier look, against
+    which changes are told; `changed`: what the kernel has counted since. `live`: what changes first, and no more than
+    that; the end of it may be cut off.
+    """
+    parts: list[RenderableType] = [*_head(found, notes=not live)]
+    parts += [_title("Pages"), _sizes(found, before, width=width)]
+    parts += [_title("Mappings by kind"), _kinds(found, before)]
+    if changed is not None:
+        told = ", ".join(f"{name} {value:+,}" for name, value in sorted(changed.items()))
+        parts += [_title("Counted by the kernel since the last look"), _line(told or "nothing")]
+    if found.nodes is not None and len(found.nodes) > 1:
+        told = ", ".join(f"node {node}: {readable_size(size)}" for node, size in found.nodes.items())
+        parts += [_title("NUMA nodes"), _line(told)]
+    if found.mappings and mappings != 0:
+        shown = [one for one in found.mappings if one.bytes][:mappings]
+        more = f" ({len(shown)} largest of {len(found.mappings)})" if len(shown) < len(found.mappings) else ""
+        parts += [_title(f"Mappings{more}"), _mappings(shown, several=len(found.processes) > 1)]
+    if found.lost:
+        parts += [_title("Why not larger"), *_lost(found.lost)]
+    if len(found.processes) > 1:
+        parts += [_title("Processes"), *_processes(found)]
+    if found.group is not None and found.group.anonymous_huge is not None:
+        said = (
+            f"memory.stat of the group: {readable_size(found.group.anonymous_huge)} anonymous huge pages (PMD) charged"
+        )
+        parts.append(_line(said))
+    if live:
+        return Group(*parts)
+    parts += [_title("The kernel, since it was booted (this whole host)"), *_counts(found.statistics)]
+    parts += [_title("Rules in force now"), *(_line(rule) for rule in found.rules)]
+    return Group(*parts)
+
+
+def _title(text: str) -> Text:
+    return Text(f"\n{text}", style="bold")
+
+
+def _line(text: str, style: str = "") -> RenderableType:
+    return Padding(Text(text, style=style, overflow="fold"), (0, 0, 0, 2), expand=False)
+
+
+def _table(*columns: str, left: int = 1) -> Table:
+    """The first `left` columns to the left, numbers to the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for at, name in enumerate(columns):
+        table.add_column(name, justify="left" if at < left else "right", no_wrap=True)
+    return table
+
+
+def _head(found: Inspection, *, notes: bool) -> Iterator[RenderableType]:
+    name = found.processes[0].command if len(found.processes) == 1 else f"{len(found.processes)} processes"
+    said = Text(f"{found.subject} ({name}): {readable_size(found.bytes)} in memory", style="bold")
+    if found.large is None:
+        pmd = sum(one.bytes for one in found.sizes if one.size is not None and one.size > found.base)
+        said.append(f", at least {_share(pmd, found.bytes)} of it in pages above {format_size(found.base)}")
+    else:
+        said.append(f", {_share(found.large, found.bytes)} of it in pages above {format_size(found.base)}")
+    if found.swapped:
+        said.append(f"; {readable_size(found.swapped)} in swap")
+    yield said
+    took = "" if found.scan_s is None else f", {format_duration(found.scan_s)} of it the scan"
+    yield _line(f"from {_SOURCES[found.source]}; the look took {format_duration(found.look_s)}{took}", "dim")
+    if found.sampled is not None:
+        yield _line(_sampled(found.sampled))
+    if notes:
+        yield from (_line(f"note: {note}", "dim") for note in found.notes)
+
+
+def _sampled(one: SampleBounds) -> str:
+    return (
+        f"a sample: {one.drawn} of {one.population} blocks of {format_size(one.block)}, by the seed {one.seed}; each"
+        f" line has an interval at {one.confidence:.0%}; what came up nowhere is {readable_size(one.unseen)} at most"
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "0%"
+
+
+def _bytes(size: int | None) -> str:
+    return "?" if size is None else readable_size(size) if size else "-"
+
+
+def _delta(now: int, before: int | None) -> str:
+    if before is None or now == before:
+        return ""
+    return f"{'+' if now > before else '-'}{readable_size(abs(now - before))}"
+
+
+def _called(one: SizeBacked) -> str:
+    return f"{_PAGES[one.pages]} {format_size(one.size)}" if one.size is not None else _PAGES[one.pages]
+
+
+def _sizes(found: Inspection, before: Inspection | None, *, width: int) -> RenderableType:
+    earlier = {} if before is None else {(one.pages, one.size): one.bytes for one in before.sizes}
+    wide = width >= _NARROW
+    columns = ["", "memory", "share", *(["interval"] if found.sampled else [])]
+    columns += ["by PMD", "aligned", *(["unaligned", "partial"] if wide else ["other"])]
+    columns += ["change"] if before is not None else []
+    table = _table(*columns)
+    for one in found.sizes:
+        cells = [_called(one), readable_size(one.bytes), _share(one.bytes, found.bytes)]
+        if found.sampled and one.low is not None and one.high is not None:
+            cells.append(f"{readable_size(one.low)} to {readable_size(one.high)}")
+        rest = [one.unaligned, one.partial]
+        other = None if None in rest else sum(each or 0 for each in rest)
+        cells += [_bytes(each) for each in (one.pmd, one.aligned, *(rest if wide else [other]))]
+        if before is not None:
+            cells.append(_delta(one.bytes, earlier.get((one.pages, one.size), 0)))
+        table.add_row(*map(Text, cells))
+    return Padding(table, (0, 0, 0, 2), expand=False)
+
+
+def _kinds(found: Inspection, before: Inspection | None) -> RenderableType:
+    earlier: dict[str, KindBacked] = {} if before is None else {one.kind: one for one in before.kinds}
+    columns = ["", "mappings", "memory", "larger", "share", *([] if found.sampled else ["could be", "swap"])]
+    columns += ["change"] if before is not None else []
+    table = _table(*columns)
+    for one in found.kinds:
+        share = "?" if one.large is None else _share(one.large, one.bytes)
+        cells = [one.kind, f"{one.mappings}", readable_size(one.bytes), _bytes(one.large), share]
+        if not found.sampled:
+            cells += [_bytes(one.missing), _bytes(one.swapped)]
+        if before is not None:
+            had = earlier.get(one.kind)
+            cells.append(_delta(one.bytes, had.bytes if had is not None else 0))
+        table.add_row(*map(Text, cells))
+    return Padding(table, (0, 0, 0, 2), expand=False)
+
+
+def _mappings(shown: Sequence[MappingInspected], *, several: bool) -> RenderableType:
+    table = _table(*(["pid"] if several else []), "memory", "larger", left=0)
+    table.add_column("pages", overflow="fold", ratio=2)
+    table.add_column("mapping", overflow="fold", ratio=3)
+    table.add_column("why not more", overflow="fold", ratio=2)
+    table.expand = True
+    for one in shown:
+        pages = ", ".join(f"{_short(each)} {_share(each.bytes, one.bytes)}" for each in one.sizes[:3])
+        told = f"{one.kind} {one.name}" if one.name.strip("[]") != one.kind else one.kind
+        advice = {"huge": ", advised", "base": ", advised against", None: ""}[one.advised]
+        where = f"{one.start} {told}{advice}"
+        why = "" if one.lost is None else f"{_bytes(one.lost.bytes)} {one.lost.id}"
+        row = [*([str(one.pid)] if several else []), readable_size(one.bytes), _bytes(one.large), pages, where, why]
+        table.add_row(*map(Text, row))
+    return Padding(table, (0, 0, 0, 2), expand=False)
+
+
+def _short(one: SizeBacked) -> str:
+    if one.size is None:
+        return "not known"
+    mark = "" if one.pages == "anon" else f"{_PAGES[one.pages]} "
+    split = one.size and one.partial and one.partial == one.bytes
+    return f"{mark}{format_size(one.size)}{' in part' if split else ''}"
+
+
+def _lost(lost: Iterable[LostBacking]) -> Iterator[RenderableType]:
+    for one in lost:
+        said = Text(f"- {one.text} ")
+        said.append(f"[{one.id}]", style="dim")
+        yield Padding(said, (0, 0, 0, 2), expand=False)
+        if one.evidence:
+            yield Padding(Text(one.evidence), (0, 0, 0, 4), expand=False)
+        if one.cure:
+            yield Padding(Text(f"cure: {one.cure}", style="green"), (0, 0, 0, 4), expand=False)
+
+
+def _processes(found: Inspection) -> Iterator[RenderableType]:
+    for one in sorted(found.processes, key=lambda each: -each.bytes)[:_PROCESSES]:
+        large = "?" if one.large is None else _share(one.large, one.bytes)
+        off = "; transparent huge pages are off for it" if one.thp_disabled else ""
+        yield _line(f"{one.pid} {one.command[:60]}: {readable_size(one.bytes)}, {large} larger{off}")
+    if (more := len(found.processes) - _PROCESSES) > 0:
+        yield _line(f"and {more} more")
+
+
+def _counts(statistics: KernelStatistics) -> Iterator[RenderableType]:
+    table = _table("", "enabled", *(title for title, _ in _COUNTS), left=2)
+    for one in statistics.sizes:
+        numbers = [one.counts.get(name) for _, name in _COUNTS]
+        if one.enabled in (None, "never") and not any(numbers):
+            continue
+        cells = ["?" if number is None else f"{number:,}" for number in numbers]
+        table.add_row(*map(Text, (format_size(one.size), one.enabled or "?", *cells)))
+    if table.row_count:
+        yield Padding(table, (0, 0, 0, 2), expand=False)
+    if reason := next((one.reason for one in statistics.sizes if one.reason), None):
+        yield _line(reason, "dim")
+    daemon, events = statistics.khugepaged, statistics.events
+    own = ((name.replace("_", " "), daemon.get(name)) for name in _OWN)
+    said = [f"{name} {value:,}" for name, value in own if value is not None]
+    stalls, failed = events.get("compact_stall"), events.get("compact_fail")
+    if stalls is not None and failed is not None:
+        said.append(f"direct compactions {stalls:,}, {failed:,} failed")
+    yield _line(f"khugepaged: {'; '.join(said)}" if said else "khugepaged: this kernel says nothing")
+
+
+_OWN = ("pages_collapsed", "full_scans")

@@ -1,0 +1,377 @@
+"""A study of a libvirt domain: the same machine as a guest of hugewise, and an arm for each backing. Pure.
+
+    restate(domain, asked, wish, offered)   the study's text, and what of the domain is not in it
+
+What the domain says of memory, CPUs, NUMA nodes, pinning and disks is restated; what is not, is named with its line and
+the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from hugewise.errors import UserError
+from hugewise.guests import libvirt
+from hugewise.guests.libvirt import DomainMemory
+from hugewise.model.domain import Domain, DomainDisk
+from hugewise.model.guest import PAGE_OF, Architecture, Backing, Pages
+from hugewise.quantity import format_size
+
+__all__ = ["HostOffer", "Restated", "StudyWish", "remark", "restate"]
+
+_ARCHITECTURES: Mapping[str, Architecture] = {"x86_64": "x86-64", "aarch64": "arm64"}
+_MIB = 1 << 20
+_KERNEL: Mapping[Architecture, str] = {"x86-64": "linux-image-cloud-amd64", "arm64": "linux-image-cloud-arm64"}
+# An arm's name and what the guest's memory is then made of.
+_ARMS: tuple[tuple[str, Pages], ...] = (
+    ("ram-4k", "base"),
+    ("ram-thp", "thp"),
+    ("ram-2m", "hugetlb-2m"),
+    ("ram-1g", "hugetlb-1g"),
+)
+_AS_IS = "domain"
+
+
+class StudyWish(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to run in the guests, and by what they boot.
+
+    load      a command; `workload`: the name of a packaged one, in its place
+    packages  Debian packages that the command comes from; without them it comes from the domain's own disk
+    files     path in the guest -> file of this host
+    """
+
+    name: str | None = None
+    load: tuple[str, ...] = ()
+    workload: str | None = None
+    packages: tuple[str, ...] = ()
+    files: Mapping[str, str] = {}
+    kernel: str | None = None
+    modules: str | None = None
+    blocks: int = 3
+
+
+class HostOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """What of this host a study depends on.
+
+    backs    why it cannot make a guest's memory so, or None
+    held     who writes a disk now, or None
+    cpus     its CPUs; nodes: its NUMA nodes
+    """
+
+    backs: Callable[[Backing], str | None]
+    held: Callable[[str], str | None]
+    cpus: tuple[int, ...]
+    nodes: tuple[int, ...]
+    qemu: str | None = None
+
+
+class Restated(msgspec.Struct, frozen=True, kw_only=True):
+    """A study's text, what of the domain is not in it, and arms that this host cannot have."""
+
+    text: str
+    notes: tuple[str, ...]
+    arms: tuple[str, ...]
+
+
+def restate(domain: Domain, asked: DomainMemory, wish: StudyWish, offer: HostOffer) -> Restated:
+    """The study. Raises UserError where there is none to be made of it."""
+    return _Writer(domain, asked, wish, offer).study()
+
+
+class _Writer:
+    """One study being written, which collects its notes."""
+
+    def __init__(self, domain: Domain, asked: DomainMemory, wish: StudyWish, offer: HostOffer) -> None:
+        self.domain, self.wish, self.offer = domain, wish, offer
+        self.backing = asked.backing
+        self.notes: list[str] = []
+        self.bare = asked.bare
+
+    def note(self, line: int | None, said: str) -> None:
+        self.notes.append(f"{self.domain.at(line)}: {said}" if line else f"{self.domain.file}: {said}")
+
+    def line(self, tag: str) -> int | None:
+        return self.domain.lines.get(tag)
+
+    def study(self) -> Restated:
+        domain, wish = self.domain, self.wish
+        if bool(wish.load) == bool(wish.workload):
+            raise UserError(
+                "name what the guests are to run: --load COMMAND or --workload NAME",
+                hint="hugewise list workloads; a command is of the domain's own disk, or of --packages",
+            )
+        arch = _ARCHITECTURES.get(domain.arch)
+        if arch is None:
+            raise self.wrong("os", f"guests of {domain.arch} are not supported", "x86_64 and aarch64 are")
+        if domain.memory < 64 * _MIB or domain.memory % _MIB:
+            size = format_size(domain.memory)
+            raise self.wrong("memory", f"a memory of {size} is no whole number of MiB from 64 on", "change <memory>")
+        disks = list(self.disks())
+        body = [*self.head(), *self.policies(), *self.guest(arch, disks), *self.kernel(arch), *self.workload()]
+        self.devices()
+        text = "\n".join([*self.introduction(), *body]).rstrip() + "\n"
+        return Restated(text=text, notes=tuple(self.notes), arms=self.names)
+
+    def wrong(self, tag: str, message: str, hint: str) -> UserError:
+        return UserError(f"{self.domain.at(self.line(tag) or 1)}: {message}", hint=hint)
+
+    def introduction(self) -> Iterator[str]:
+        yield f"# The libvirt domain {_plain(self.domain.name)} ({_plain(self.domain.file)}) as a study of guests."
+        if self.notes:
+            yield "# Not as in the domain:"
+            yield from (f"#   {_plain(note)}" for note in self.notes)
+        yield ""
+
+    def head(self) -> Iterator[str]:
+        name = self.wish.name or _name(self.domain.name)
+        yield "format = 1"
+        yield f"name = {_quoted(name)}"
+        yield f"question = {_quoted(f'What should the memory of {_plain(self.domain.name)[:80]} be made of?')}"
+        yield ""
+
+    def policies(self) -> Iterator[str]:
+        """The domain as it is, and each backing that it does not have already."""
+        arms, refused = self.own()
+        for name, pages in _ARMS:
+            backing = self.of(pages)
+            if backing == self.backing and arms:
+                self.note(self.line("memoryBacking") or self.line("memory"), f"{name} is what the domain has already")
+                continue
+            why = self.not_whole(pages) or self.offer.backs(backing)
+            if why is None:
+                arms.append((name, backing))
+            else:
+                refused.append((name, backing, why))
+        if len(arms) < 2:
+            told = "; ".join(f"{name}: {why}" for name, _, why in refused)
+            raise UserError(
+                f"{self.domain.file}: of the backings this host has too few to compare: {told}", hint="call it as root"
+            )
+        if self.bare is not None:
+            pages = self.backing.pages
+            self.note(
+                self.bare, f"<hugepages/> names no size: it is this host's default, {pages}, and another's may not be"
+            )
+        yield "# In the guest pages are as its kernel has them. What differs is what its memory is made of on the host."
+        yield "policies = ["
+        for name, backing in arms:
+            yield f'    {{ name = "{name}", from = "as-is", {libvirt.toml(backing).strip()} }},'
+        for name, backing, why in refused:
+            yield f"    # Not on this host: {_plain(why)}"
+            yield f'    # {{ name = "{name}", from = "as-is", {libvirt.toml(backing).strip()} }},'
+        self.names = tuple(name for name, _ in arms)
+        yield "]"
+        yield f'baseline = "{arms[0][0]}"'
+        yield ""
+        yield "[budget]"
+        yield f"blocks = {self.wish.blocks}"
+        yield ""
+
+    def own(self) -> tuple[list[tuple[str, Backing]], list[tuple[str, Backing, str]]]:
+        """What the domain has on this host: the baseline, or why there is none."""
+        why = self.not_whole(None) or self.offer.backs(self.backing)
+        line = self.line("memoryBacking") or self.line("memory")
+        if why is not None and self.backing.kinds == ("thp",):
+            # It starts all the same, of base pages: that is what it is compared with.
+            small = msgspec.structs.replace(self.backing, pages="base", by_node=())
+            if (other := self.offer.backs(small)) is None:
+                self.note(line, f"transparent huge pages are what it could have, and it has base pages: {why}")
+                self.backing, why = small, None
+            else:
+                why = other
+        if why is None:
+            return [(_AS_IS, self.backing)], []
+        self.note(line, f"what the domain asks for cannot be had on this host: {why}")
+        return [], [(_AS_IS, self.backing, why)]
+
+    def of(self, pages: Pages) -> Backing:
+        """The domain's backing with other pages: shared where its own is, of the same source, bound alike."""
+        source = self.backing.source
+        if pages in PAGE_OF and not any(kind in PAGE_OF for kind in self.backing.kinds):
+            source = "memfd" if self.domain.source == "memfd" or self.domain.shared else "file"
+        return Backing(
+            pages=pages,
+            source=source if pages in PAGE_OF else "memfd",
+            nodes=self.backing.nodes,
+            share=self.backing.share,
+        )
+
+    def not_whole(self, pages: Pages | None) -> str | None:
+        """Why the guest's nodes are no whole pages of it; None of `pages`: of what the domain has itself."""
+        own = self.backing.by_node or (self.backing.pages,) * len(self.domain.nodes)
+        for place, (node, size) in enumerate(self.domain.nodes):
+            page = PAGE_OF.get(own[place] if pages is None else pages, 1)
+            if size % page:
+                what = (
+                    f"node {node} has {format_size(size)}" if self.domain.cells else f"a memory of {format_size(size)}"
+                )
+                return f"{what}, which is no multiple of {format_size(page)}"
+        return None
+
+    def guest(self, arch: Architecture, disks: Sequence[DomainDisk]) -> Iterator[str]:
+        domain = self.domain
+        yield "[guest]"
+        yield f'arch = "{arch}"'
+        yield f'memory = "{format_size(domain.memory)}"'
+        yield f"cpus = {domain.vcpus}"
+        if domain.cpu is not None:
+            yield f"cpu = {_quoted(domain.cpu)}"
+        else:
+            said = "the CPU model is the host's own under KVM, and `max` where guests are emulated"
+            self.note(self.line("cpu"), said)
+        if self.offer.qemu is not None:
+            yield f"qemu = {_quoted(self.offer.qemu)}"
+        if pins := self.pins():
+            yield f"pin = [{', '.join(_quoted(','.join(map(str, cpus))) for cpus in pins)}]"
+        if self.wish.packages:
+            yield f"packages = {_list(self.wish.packages)}"
+        if self.wish.files:
+            pairs = ", ".join(f"{_quoted(path)} = {_quoted(here)}" for path, here in self.wish.files.items())
+            yield f"files = {{ {pairs} }}"
+        if disks:
+            yield "# Never written: each guest has an overlay, which is thrown away. Not while the domain runs."
+            yield f"image = {_quoted(disks[0].source)}"
+            yield f'image_format = "{disks[0].format}"'
+        for disk in disks[1:]:
+            yield from ("", "[[guest.disk]]", f"path = {_quoted(disk.source)}", f'format = "{disk.format}"')
+        for cell in domain.cells:
+            yield from ("", "[[guest.node]]", f'memory = "{format_size(cell.memory)}"')
+            if cpus := [cpu for cpu in cell.cpus if cpu < domain.vcpus]:
+                yield f'cpus = "{",".join(map(str, cpus))}"'
+            if cell.bind is not None and (bound := self.bound(cell.line, cell.bind)):
+                yield f"bind = {list(bound)}"
+        yield ""
+
+    def bound(self, line: int, nodes: tuple[int, ...]) -> tuple[int, ...] | None:
+        if nodes == self.backing.nodes:
+            return None
+        if absent := [node for node in nodes if node not in self.offer.nodes]:
+            self.note(line, f"it is bound to node {absent[0]} of its host, which this host does not have: not bound")
+            return None
+        return nodes
+
+    def pins(self) -> tuple[tuple[int, ...], ...]:
+        """CPUs of the host for each virtual CPU, where the domain pins any and this host has them."""
+        pins = self.domain.pins
+        if not pins:
+            return ()
+        line = self.line("cputune") or self.line("vcpu")
+        absent = sorted({cpu for cpus in pins.values() for cpu in cpus} - set(self.offer.cpus))
+        if absent:
+            self.note(
+                line, f"it pins virtual CPUs to CPU {absent[0]} of its host, which this host does not have: not pinned"
+            )
+            return ()
+        return tuple(pins.get(number, self.offer.cpus) for number in range(self.domain.vcpus))
+
+    def disks(self) -> Iterator[DomainDisk]:
+        """Those that the guests have: of a command that is on the domain's own disk. The others are named."""
+        own = bool(self.wish.load) and not self.wish.packages
+        for disk in self.domain.disks:
+            named = f"the disk {disk.target}" + (f" ({disk.source})" if disk.source else "")
+            if disk.device != "disk":
+                self.note(disk.line, f"{named} is a {disk.device}: no guest needs it")
+            elif disk.why:
+                self.note(disk.line, f"{named} is left out: {disk.why}")
+            elif disk.format not in ("raw", "qcow2"):
+                self.note(disk.line, f"{named} is left out: its format {disk.format} is neither raw nor qcow2")
+            elif not own:
+                what = "packages" if self.wish.packages else "a packaged workload"
+                self.note(disk.line, f"{named} is left out: {what} have an image of their own (or: [[guest.disk]])")
+            else:
+                if (who := self.offer.held(disk.source)) is not None:
+                    said = f"{named} is open for writing by {who}: the run is refused until that ends"
+                    self.note(disk.line, f"{said} (virsh shutdown {shlex.quote(self.domain.name)}, or name a copy)")
+                yield disk
+        if own and not any(
+            disk.device == "disk" and not disk.why and disk.format in ("raw", "qcow2") for disk in self.domain.disks
+        ):
+            raise UserError(
+                f"{self.domain.file}: the domain has no disk of this host that the command could be on",
+                hint="name Debian packages that it comes from: --packages NAME,... ; or --workload NAME",
+            )
+
+    def kernel(self, arch: Architecture) -> Iterator[str]:
+        path = self.wish.kernel or self.domain.kernel
+        yield "[[kernel]]"
+        if path is not None and path.startswith("/"):
+            yield 'name = "own"'
+            yield f"path = {_quoted(path)}"
+            if self.wish.modules is not None:
+                yield f"modules = {_quoted(self.wish.modules)}"
+        else:
+            package = path or _KERNEL[arch]
+            yield 'name = "debian"'
+            yield f"package = {_quoted(package)}"
+            said = f"its kernel is that of Debian's {package}: the domain boots the one on its disk"
+            self.note(self.line("os"), f"{said} (--kernel /boot/vmlinuz... --modules /lib/modules/... has it)")
+        yield ""
+
+    def workload(self) -> Iterator[str]:
+        yield "[[workload]]"
+        if self.wish.workload is not None:
+            yield f"name = {_quoted(self.wish.workload)}"
+        else:
+            yield 'name = "command"'
+            yield f"parameters = {{ argv = {_list(self.wish.load)} }}"
+
+    def devices(self) -> None:
+        """What of the domain no guest of hugewise has, and what that means for what is measured."""
+        domain = self.domain
+        for device in domain.sharers:
+            shared = (
+                "its memory is shared all the same, as the domain's is"
+                if domain.shared
+                else "the domain's memory is not shared, so that it does not work there either"
+            )
+            self.note(device.line, f"{device.what} has no daemon here; {shared}")
+        for device in domain.assigned:
+            said = "it is not passed through: memory is not pinned here, and may be made huge later than there"
+            self.note(device.line, f"{device.what}: {said}")
+        if domain.balloon is not None:
+            self.note(domain.balloon.line, "<memballoon>: guests have no balloon, and all of their memory")
+        if domain.current < domain.memory:
+            said = f"the guests have all of {format_size(domain.memory)}, and not {format_size(domain.current)}"
+            self.note(self.line("currentMemory"), said)
+        for one in domain.plugged:
+            self.note(one.line, f"<memory model='{one.model}'> is not plugged: guests have what the domain boots with")
+        if domain.limit is not None:
+            self.note(None, f"<hard_limit> of {format_size(domain.limit)} is not set for the guests")
+        if domain.locked:
+            self.note(self.line("memoryBacking"), "<locked/>: the guests' memory can be swapped out")
+        if domain.unmerged:
+            self.note(
+                self.line("memoryBacking"), "<nosharepages/>: whether pages are merged is the host's to say (KSM)"
+            )
+        if domain.machine and not ("q35" in domain.machine or "virt" in domain.machine):
+            self.note(self.line("os"), f"the machine is q35 here, and {domain.machine} there")
+        for other in domain.others:
+            self.note(other.line, f"{other.what} is not restated")
+        self.note(None, "networks, displays and other devices are left out: a guest has its memory, CPUs and disks")
+
+
+def _name(text: str) -> str:
+    kept = "".join(each if each.isascii() and (each.isalnum() or each in "._-") else "-" for each in text)
+    return kept.lstrip("._-")[:64] or "domain"
+
+
+def remark(text: str) -> str:
+    """A comment of a study with somebody else's text in it, which never ends the line."""
+    return f"#   {_plain(text)}\n"
+
+
+def _plain(text: str) -> str:
+    return "".join(each if each.isprintable() else " " for each in text)
+
+
+def _quoted(text: str) -> str:
+    """As a TOML basic string, whose escapes are those of JSON."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _list(words: Sequence[str]) -> str:
+    return f"[{', '.join(map(_quoted, words))}]"

@@ -1,0 +1,319 @@
+"""A libvirt domain from its XML: `read(parse(text, file), file)`. Pure.
+
+Elements that decide nothing about memory, CPUs and disks are passed over. What is written wrongly is an error that
+names file and line; what a reader does not know is a part of `Domain.others`, never an error.
+
+Source: libvirt, "Domain XML format" (Memory Allocation, Memory Backing, CPU model and topology, NUMA Node Tuning,
+Devices).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from hugewise.machine.domain_xml import Element, cpu_set, node_set, scaled, wrong
+from hugewise.model.domain import (
+    Balloon,
+    Domain,
+    DomainCell,
+    DomainDisk,
+    DomainPart,
+    HugeWish,
+    MemoryDevice,
+)
+
+__all__ = ["read"]
+
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+_FEATURE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MOST_VCPUS = 4096
+_LONGEST_NAME = 255
+_ON = "on"
+
+
+def read(root: Element, file: str) -> Domain:
+    """The domain below `root`: a `<domain>`, or libvirt's own file of one that runs. Raises UserError."""
+    domain = root.first("domain") if root.tag == "domstatus" else root
+    if domain is None or domain.tag != "domain":
+        cure = "write it with: virsh dumpxml DOMAIN"
+        raise wrong(file, root, f"<{root.tag}> is not a domain of libvirt", cure)
+    return _Reader(file, domain).read()
+
+
+class _Reader:
+    """One reading of a domain."""
+
+    def __init__(self, file: str, domain: Element) -> None:
+        self.file, self.domain = file, domain
+
+    def read(self) -> Domain:
+        domain = self.domain
+        name = self.name()
+        vcpus = self.vcpus()
+        cells = tuple(self.cells())
+        whole = self.size("memory")
+        plugged = tuple(self.plugged())
+        # <memory> is what the guest has with its memory devices; its nodes have the rest.
+        memory = sum(cell.memory for cell in cells) or max(0, whole - sum(one.size for one in plugged))
+        os_type = domain.first("os", "type")
+        machine = {} if os_type is None else os_type.attributes
+        backing = domain.first("memoryBacking")
+        emulator = domain.first("devices", "emulator")
+        direct = domain.first("os", "kernel")
+        tags = ("memory", "currentMemory", "maxMemory", "vcpu", "cpu", "memoryBacking", "numatune", "cputune", "os")
+        return Domain(
+            name=name,
+            file=self.file,
+            arch=machine.get("arch", "x86_64"),
+            machine=machine.get("machine", ""),
+            emulator=None if emulator is None else emulator.text.strip() or None,
+            memory=memory,
+            current=self.size("currentMemory") or whole,
+            vcpus=vcpus,
+            cells=cells,
+            cpu=self.cpu(),
+            pins=self.pins(vcpus),
+            huge=() if backing is None else tuple(self.huge(backing)),
+            source=self.source(backing),
+            shared=self.choice(backing, "access", "mode") == "shared" or any(cell.shared for cell in cells),
+            immediate=self.immediate(backing),
+            unmerged=backing is not None and backing.first("nosharepages") is not None,
+            locked=backing is not None and backing.first("locked") is not None,
+            disks=tuple(self.disks()),
+            balloon=self.balloon(),
+            sharers=tuple(self.sharers()),
+            assigned=tuple(self.assigned()),
+            plugged=plugged,
+            most=self.most(),
+            limit=self.limit(),
+            kernel=None if direct is None else direct.text.strip() or None,
+            others=tuple(self.others()),
+            lines={tag: found.line for tag in tags if (found := domain.first(tag)) is not None},
+        )
+
+    def name(self) -> str:
+        """Its name, which others show and make files of. libvirt refuses line breaks and slashes in one, too."""
+        found = self.domain.first("name")
+        text = "" if found is None else found.text.strip()
+        if found is not None and (not text.isprintable() or "/" in text or len(text) > _LONGEST_NAME):
+            raise wrong(self.file, found, f"{text[:40]!r} is no name of a domain", "see: virsh list --all")
+        return text or "domain"
+
+    def size(self, tag: str) -> int:
+        """Bytes of an element that may not be there."""
+        found = self.domain.first(tag)
+        return 0 if found is None else scaled(self.file, found, found.text)
+
+    def number(self, where: Element, name: str, default: int) -> int:
+        """A whole number of an attribute."""
+        written = where.attributes.get(name, str(default))
+        if not re.fullmatch(r"[0-9]{1,9}", written):
+            raise wrong(self.file, where, f"{name}={written!r} is not a number", "write a whole number")
+        return int(written)
+
+    def vcpus(self) -> int:
+        """Those that it boots with: `current`, where others are added later."""
+        found = self.domain.first("vcpu")
+        if found is None:
+            return 1
+        text = found.attributes.get("current", found.text).strip()
+        if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= _MOST_VCPUS:
+            raise wrong(self.file, found, f"{text!r} is no number of virtual CPUs", "write for example <vcpu>4</vcpu>")
+        return int(text)
+
+    def choice(self, parent: Element | None, tag: str, name: str) -> str | None:
+        found = None if parent is None else parent.first(tag)
+        return None if found is None else found.attributes.get(name)
+
+    def source(self, backing: Element | None) -> Literal["anonymous", "file", "memfd"] | None:
+        match self.choice(backing, "source", "type"):
+            case "anonymous":
+                return "anonymous"
+            case "file":
+                return "file"
+            case "memfd":
+                return "memfd"
+        return None
+
+    def immediate(self, backing: Element | None) -> bool | None:
+        mode = self.choice(backing, "allocation", "mode")
+        return None if mode is None else mode == "immediate"
+
+    def huge(self, backing: Element) -> Iterator[HugeWish]:
+        found = backing.first("hugepages")
+        if found is None:
+            return
+        pages = list(found.all("page"))
+        for page in pages:
+            size = scaled(self.file, page, page.attributes.get("size", ""))
+            yield HugeWish(size, node_set(self.file, page), page.line)
+        if not pages:
+            yield HugeWish(None, None, found.line)
+
+    def cells(self) -> Iterator[DomainCell]:
+        numa = self.domain.first("cpu", "numa")
+        bound = self.bound()
+        seen = set[int]()
+        for place, cell in enumerate([] if numa is None else numa.all("cell")):
+            number = self.number(cell, "id", place)
+            if number in seen:
+                raise wrong(self.file, cell, f"two nodes have the number {number}", "number them from 0")
+            seen.add(number)
+            access = cell.attributes.get("memAccess")
+            yield DomainCell(
+                id=number,
+                memory=scaled(self.file, cell, cell.attributes.get("memory", "")),
+                cpus=cpu_set(self.file, cell, "cpus"),
+                line=cell.line,
+                shared=None if access is None else access == "shared",
+                bind=bound.get(number, bound.get(None)),
+            )
+
+    def bound(self) -> dict[int | None, tuple[int, ...]]:
+        """Nodes of the host by the guest's node (None: of all others), where memory is bound to them strictly."""
+        tuning = self.domain.first("numatune")
+        found: dict[int | None, tuple[int, ...]] = {}
+        for node in () if tuning is None else tuning.children:
+            strict = node.attributes.get("mode", "strict") == "strict" and node.attributes.get("placement") != "auto"
+            nodes = node_set(self.file, node)
+            if strict and nodes and node.tag in ("memory", "memnode"):
+                found[None if node.tag == "memory" else self.number(node, "cellid", 0)] = tuple(sorted(nodes))
+        return found
+
+    def cpu(self) -> str | None:
+        """QEMU's name of the model, with the features that are required or disabled."""
+        found = self.domain.first("cpu")
+        model = None if found is None else found.first("model")
+        name = "" if model is None else model.text.strip()
+        if found is None or found.attributes.get("mode", "custom") != "custom" or not name:
+            return None
+        words = [name]
+        for feature in found.all("feature"):
+            sign = {"require": "+", "force": "+", "disable": "-", "forbid": "-"}.get(
+                feature.attributes.get("policy", "require")
+            )
+            called = feature.attributes.get("name", "")
+            if not _FEATURE.fullmatch(called):
+                raise wrong(self.file, feature, f"name={called!r} is no feature of a CPU", "see: virsh cpu-models")
+            if sign is not None:
+                words.append(f"{sign}{called}")
+        if not _MODEL.fullmatch(name):
+            raise wrong(self.file, found, f"{name!r} is no model of a CPU", "see: virsh cpu-models")
+        return ",".join(words)
+
+    def pins(self, vcpus: int) -> Mapping[int, tuple[int, ...]]:
+        """Those of `<vcpupin>`, else the CPUs that `<vcpu cpuset=...>` gives all of them."""
+        of_all = self.domain.first("vcpu")
+        together = () if of_all is None else cpu_set(self.file, of_all, "cpuset")
+        found = {number: together for number in range(vcpus) if together}
+        tuning = self.domain.first("cputune")
+        for pin in () if tuning is None else tuning.all("vcpupin"):
+            number = self.number(pin, "vcpu", 0)
+            if number < vcpus and (cpus := cpu_set(self.file, pin, "cpuset")):
+                found[number] = cpus
+        return found
+
+    def devices(self, tag: str) -> Iterator[Element]:
+        devices = self.domain.first("devices")
+        return iter(()) if devices is None else devices.all(tag)
+
+    def disks(self) -> Iterator[DomainDisk]:
+        for disk in self.devices("disk"):
+            source = disk.first("source")
+            driver, target = disk.first("driver"), disk.first("target")
+            given = {} if source is None else source.attributes
+            kind, path, why = _place(disk.attributes.get("type", "file"), given)
+            if disk.first("encryption") is not None or (source is not None and source.first("encryption") is not None):
+                why = "it is encrypted, and no secret of libvirt's is asked for"
+            yield DomainDisk(
+                target="" if target is None else target.attributes.get("dev", ""),
+                kind=kind,
+                source=path,
+                format="raw" if driver is None else driver.attributes.get("type", "raw"),
+                device=disk.attributes.get("device", "disk"),
+                readonly=disk.first("readonly") is not None,
+                line=disk.line,
+                why=why,
+            )
+
+    def balloon(self) -> Balloon | None:
+        found = next(self.devices("memballoon"), None)
+        if found is None or found.attributes.get("model") == "none":
+            return None
+        return Balloon(
+            line=found.line,
+            free_page_reporting=found.attributes.get("freePageReporting") == _ON,
+            deflates=found.attributes.get("autodeflate") == _ON,
+        )
+
+    def sharers(self) -> Iterator[DomainPart]:
+        for found in self.devices("filesystem"):
+            driver = found.first("driver")
+            if driver is not None and driver.attributes.get("type") == "virtiofs":
+                yield DomainPart("<filesystem> of virtiofs", found.line)
+        for tag, kind in (("interface", "vhostuser"), ("disk", "vhostuser")):
+            for found in self.devices(tag):
+                if found.attributes.get("type") == kind:
+                    yield DomainPart(f"<{tag} type='{kind}'>", found.line)
+        for found in self.devices("video"):
+            driver = found.first("driver")
+            if driver is not None and driver.attributes.get("name") == "vhostuser":
+                yield DomainPart("<video> of vhost-user", found.line)
+
+    def assigned(self) -> Iterator[DomainPart]:
+        for found in self.devices("hostdev"):
+            if found.attributes.get("type") in ("pci", "mdev") or found.attributes.get("mode") == "capabilities":
+                yield DomainPart(f"<hostdev type='{found.attributes.get('type', '')}'>", found.line)
+        for found in self.devices("interface"):
+            if found.attributes.get("type") == "hostdev":
+                yield DomainPart("<interface type='hostdev'>", found.line)
+        for tag in ("interface", "disk"):
+            for found in self.devices(tag):
+                if found.attributes.get("type") in ("vdpa", "nvme"):
+                    yield DomainPart(f"<{tag} type='{found.attributes['type']}'>", found.line)
+
+    def plugged(self) -> Iterator[MemoryDevice]:
+        for found in self.devices("memory"):
+            target = found.first("target")
+            size, block = (None if target is None else target.first(tag) for tag in ("size", "block"))
+            yield MemoryDevice(
+                model=found.attributes.get("model", "dimm"),
+                size=0 if size is None else scaled(self.file, size, size.text),
+                line=found.line,
+                block=None if block is None else scaled(self.file, block, block.text),
+            )
+
+    def most(self) -> tuple[int, int] | None:
+        found = self.domain.first("maxMemory")
+        return None if found is None else (scaled(self.file, found, found.text), self.number(found, "slots", 0))
+
+    def limit(self) -> int | None:
+        found = self.domain.first("memtune", "hard_limit")
+        size = None if found is None else scaled(self.file, found, found.text)
+        return None if size is None or size >= 1 << 62 else size  # libvirt's word for unlimited is its largest number
+
+    def others(self) -> Iterator[DomainPart]:
+        """What is about CPUs, memory or devices that matter, and is restated by nobody."""
+        for tag, found in (
+            ("<topology> of <cpu>", self.domain.first("cpu", "topology")),
+            ("<emulatorpin>", self.domain.first("cputune", "emulatorpin")),
+            ("<iothreads>", self.domain.first("iothreads")),
+            ("<qemu:commandline>", self.domain.first("qemu:commandline")),
+            ("<launchSecurity>", self.domain.first("launchSecurity")),
+            ("<distances> of a node", self.domain.first("cpu", "numa", "cell", "distances")),
+        ):
+            if found is not None:
+                yield DomainPart(tag, found.line)
+
+
+def _place(kind: str, source: Mapping[str, str]) -> tuple[Literal["file", "block", "other"], str, str]:
+    """The kind of a disk, its path on this host, and why it has none."""
+    if kind == "file" and source.get("file"):
+        return "file", source["file"], ""
+    if kind == "block" and source.get("dev"):
+        return "block", source["dev"], ""
+    if kind in ("file", "block"):
+        return "other", "", "it has no medium"
+    return "other", "", f"it is of the type {kind}, which is no file of this host"

@@ -1,0 +1,152 @@
+"""Two runs held against each other, as types: the JSON of `hugewise compare`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from hugewise.model.results import Verdict
+
+__all__ = [
+    "Aspect",
+    "EffectOfRun",
+    "LevelBeside",
+    "MetricBeside",
+    "Relation",
+    "RunDifference",
+    "RunOfTwo",
+    "TwoEffects",
+    "TwoRuns",
+]
+
+Aspect = Literal["study", "host", "page settings", "versions", "run"]
+Relation = Literal["higher", "lower", "alike", "not told apart", "not comparable"]
+
+
+class RunDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """One key that is not the same in both runs; null where a run has none.
+
+    aspect   study: what was asked; host: its fingerprint, the kernel included; page settings: as they were before the
+             run; versions: of programs; run: by which mechanism, on which client
+    """
+
+    aspect: Aspect
+    key: str
+    first: str | None
+    second: str | None
+
+
+class RunOfTwo(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two runs. Times are UTC epoch seconds; `blocks` are complete ones; `hash` its last running hash."""
+
+    run: str
+    folder: str
+    study: str
+    study_digest: str
+    state: str
+    started: float
+    ended: float
+    host: str
+    kernel: str | None
+    mechanism: str
+    confidence: float
+    margin: float
+    blocks: int
+    hash: str | None
+
+
+class EffectOfRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run says of a comparison: arm/baseline with its interval (an end is null where it is not bounded), the
+    pairs that it is made of, and the run's own verdict. Ratio and ends are null where it gives none.
+    """
+
+    n: int
+    ratio: float | None
+    low: float | None
+    high: float | None
+    verdict: Verdict
+    reason: str
+
+
+class TwoEffects(msgspec.Struct, frozen=True, kw_only=True):
+    """One comparison that both runs have.
+
+    end_point   of the metric: "typical ratio", or a name of the studies' `end_points`
+    ratio, low, high   the second run's ratio over the first's; the interval at the `confidence` of `TwoRuns`
+    relation    higher, lower: the second run's ratio is, as its interval leaves out 1; alike: all of the interval is
+                within the margin; not comparable: see `unlike`, or `reason`
+    unlike      in what the two are no measurements of one thing, in words: nothing is concluded then
+    """
+
+    cell: str
+    arm: str
+    baseline: str
+    metric: str
+    unit: str
+    better: str
+    end_point: str
+    first: EffectOfRun
+    second: EffectOfRun
+    ratio: float | None
+    low: float | None
+    high: float | None
+    relation: Relation
+    reason: str = ""
+    unlike: tuple[str, ...] = ()
+
+
+class MetricBeside(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric that no run judges: the arm's median over the baseline's in each, and the second's over the first's.
+    There is no interval and no conclusion. Null with its reason where a run has no such ratio.
+    """
+
+    cell: str
+    arm: str
+    baseline: str
+    metric: str
+    unit: str
+    first: float | None
+    second: float | None
+    ratio: float | None
+    reason: str = ""
+
+
+class LevelBeside(msgspec.Struct, frozen=True, kw_only=True):
+    """Medians of one arm's values in both runs, with their 5% and 95% quantiles (`first_low`, `first_high`, ...); and
+    the second's over the first's, which nothing has randomised: null with its `reason` where the two did other work.
+    """
+
+    cell: str
+    arm: str
+    metric: str
+    unit: str
+    first: float | None
+    first_low: float | None
+    first_high: float | None
+    first_n: int
+    second: float | None
+    second_low: float | None
+    second_high: float | None
+    second_n: int
+    ratio: float | None
+    reason: str = ""
+
+
+class TwoRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """Two runs held against each other. `confidence`: of all intervals of `effects` together; `margin`: the larger of
+    the two studies'. `alone`: comparisons that only one of the runs has, in words.
+    """
+
+    format: int = 1
+    first: RunOfTwo
+    second: RunOfTwo
+    same_study: bool
+    same_host: bool | None
+    differences: tuple[RunDifference, ...]
+    confidence: float
+    margin: float
+    effects: tuple[TwoEffects, ...]
+    levels: tuple[LevelBeside, ...]
+    others: tuple[MetricBeside, ...]
+    alone: tuple[str, ...]

@@ -1,0 +1,149 @@
+"""One attempt of each arm over time: the machine's memory by page size; latencies with what fell into their time."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from hugewise.model.over_time import ArmOverTime
+from hugewise.model.results import CellResult
+from hugewise.report.figures.coverage import kind_colours, kind_label, kind_order
+from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, strips
+from hugewise.report.figures.theme import INK, Spec
+from hugewise.report.numbers import scale
+from hugewise.visible import printable
+
+__all__ = ["MARKED", "latencies", "pages"]
+
+MARKED = {
+    "compaction_pages": "compaction",
+    "huge_bytes_cleared": "huge pages cleared",
+    "collapsed_pages": "khugepaged",
+    "split_pages": "huge pages split",
+    "begun": "processes begun",
+    "reclaim_stalls": "reclaim",
+    "swapped_pages": "swap",
+}
+"""Events that are marked beside latencies, with what they are called there."""
+
+_SHAPES = ("triangle-down", "square", "diamond", "cross", "circle", "triangle-up", "triangle-left")
+_SECOND = "second of the measured part"
+
+
+def pages(cell: CellResult) -> Spec | None:
+    """A strip for each arm: anonymous memory and pools of the whole machine by page size, stacked, at each reading."""
+    several = [one for one in cell.over_time if one.memory and len(one.t_s) > 1]
+    keys = kind_order({key for one in several for key in one.memory})
+    highest = max(
+        (sum(_at(one, key, place) for key in keys) for one in several for place in range(len(one.t_s))), default=0
+    )
+    if not highest:
+        return None
+    unit = scale("bytes", [highest])
+    rows: list[dict[str, Any]] = []
+    for one in several:
+        for place, t in enumerate(one.t_s):
+            if any(values[place] is None for values in one.memory.values()):
+                continue
+            below = 0.0
+            for key in keys:
+                above = below + _at(one, key, place)
+                rows.append(
+                    {
+                        "arm": printable(one.arm),
+                        "t": t,
+                        "kind": kind_label(key),
+                        "order": keys.index(key),
+                        "start": below * unit.factor,
+                        "end": above * unit.factor,
+                    }
+                )
+                below = above
+    ends = [{"arm": printable(one.arm), "t": t, "mark": True} for one in several for t in (0.0, one.length_s)]
+    x = quantitative("t", title=[_SECOND, "vertical lines: its begin and end"], scale=VALUES)
+    y = quantitative("start", title=None, axis=COUNTS)
+    kinds: Spec = {
+        "field": "kind",
+        "type": "nominal",
+        "title": None,
+        "sort": [kind_label(key) for key in keys],
+        "legend": {"symbolType": "square"},
+        "scale": {"domain": [kind_label(key) for key in keys], "range": kind_colours(keys)},
+    }
+    layers = [
+        layer("area", {"y": y, "y2": {"field": "end"}, "color": kinds}, "!datum.mark", interpolate="step-after"),
+        layer("rule", where="datum.mark", color=INK, strokeDash=[4, 3], opacity=0.7),
+    ]
+    names = [printable(one.arm) for one in several]
+    return strips([*rows, *ends], names, f"memory of the machine, {unit.unit}", {"x": x}, layers, 90)
+
+
+def _at(one: ArmOverTime, key: str, place: int) -> float:
+    values = one.memory.get(key)
+    return 0.0 if values is None else float(values[place] or 0)
+
+
+def latencies(cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
+    """Two strips for each arm: operations a second and p99 in each interval, and above p99 what fell into it that is
+    not usual in that attempt.
+    """
+    several = [one for one in cell.over_time if one.interval_s and len(one.operations) > 1]
+    known = [value for one in several for value in one.p99_us if value]
+    if not known:
+        return None
+    time = scale("us", [max(known)])
+    work = scale("/s", [max(value / (one.interval_s or 1.0) for one in several for value in one.operations)])
+    rows: list[dict[str, Any]] = []
+    strip_names: list[str] = []
+    for one in several:
+        interval = one.interval_s or 1.0
+        throughput = f"{printable(one.arm)}: operations, {work.unit}"
+        slow = f"{printable(one.arm)}: p99, {time.unit}"
+        strip_names += [throughput, slow]
+        for place, count in enumerate(one.operations):
+            base = {"t": (place + 0.5) * interval, "by": printable(one.arm)}
+            rows.append({**base, "arm": throughput, "value": count / interval * work.factor})
+            value = one.p99_us[place] if place < len(one.p99_us) else None
+            if value is not None:
+                rows.append({**base, "arm": slow, "value": value * time.factor})
+        top = max((value for value in one.p99_us if value), default=0.0) * time.factor
+        rows += [
+            {"arm": slow, "t": t, "event": MARKED[name], "value": top * (1.12 + 0.12 * list(MARKED).index(name))}
+            for name, values in one.events.items()
+            if name in MARKED
+            for t in _unusual(one, values)
+        ]
+    x = quantitative("t", title=_SECOND, scale=VALUES)
+    y = quantitative("value", title=None, axis=COUNTS, scale={"zero": True, "nice": False, "padding": 4})
+    arms = [printable(one.arm) for one in several]
+    colour: Spec = {
+        "field": "by",
+        "type": "nominal",
+        "legend": None,
+        "scale": {"domain": arms, "range": [palette[one.arm] for one in several]},
+    }
+    seen = [name for name in MARKED.values() if any(row.get("event") == name for row in rows)]
+    marks: Spec = {
+        "field": "event",
+        "type": "nominal",
+        "title": None,
+        "legend": {"symbolSize": 60, "symbolFillColor": INK, "symbolStrokeColor": INK},
+        "scale": {"domain": seen, "range": [_SHAPES[list(MARKED.values()).index(name)] for name in seen]},
+    }
+    layers = [layer("line", {"y": y, "color": colour}, "!datum.event", strokeWidth=1.6)]
+    if seen:
+        layers.append(layer("point", {"y": y, "shape": marks}, "datum.event", filled=True, size=34, color=INK))
+    spec = strips(rows, strip_names, None, {"x": x}, layers, 60)
+    return {**spec, "resolve": {"scale": {"y": "independent"}}}
+
+
+def _unusual(one: ArmOverTime, values: tuple[float | None, ...]) -> list[float]:
+    """The middles of the spans between readings of the measured part with more than twice the median."""
+    inside = [place for place in range(len(values)) if one.t_s[place + 1] > 0 and one.t_s[place] < one.length_s]
+    known = [value for place in inside if (value := values[place]) is not None]
+    if not known:
+        return []
+    limit = 2 * statistics.median(known)
+    spans = [(one.t_s[place], one.t_s[place + 1]) for place in inside if (values[place] or 0) > limit]
+    return [(max(begin, 0.0) + min(end, one.length_s)) / 2 for begin, end in spans]

@@ -1,0 +1,352 @@
+"""A page of results to publish: what a study found, beside what was published, made from one Parquet file of its data.
+
+    add(Path("docs/results/redhat-2021.parquet"), run)   # the run joins those that are there; the page is made again
+    render(data, "redhat-2021")                          # file name -> content: the page and its figures
+
+The data are the results of each run with every attempt, what each carries to a combination, and the forecast for what
+is undecided. Everything on the page is computed from them, so that whoever has the file can make the page again. Runs
+are never chosen by what they found: `add` takes each, and several are judged together by their e-values
+(`analysis.combining`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from hugewise import reading
+from hugewise.analysis import analysis, combining
+from hugewise.analysis.forecast import TYPICAL, Forecast, Row, forecast
+from hugewise.errors import RunError, StorageError, UserError
+from hugewise.files import made_folder, write_whole
+from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.model.trial import Attempt
+from hugewise.quantity import format_duration
+from hugewise.report import images, numbers
+from hugewise.report.document import Block, Document, Figure, Heading, Line, Points, Section, figures, some, table
+from hugewise.report.figures.effects import overview
+from hugewise.report.figures.theme import colours
+from hugewise.report.markdown import markdown
+from hugewise.report.numbers import NOTHING
+from hugewise.report.result_claims import STANDINGS, claim_line, claimed
+from hugewise.report.sections import beside
+from hugewise.report.sections.levels import levels
+from hugewise.report.sentences import SYMBOLS, effect_of
+from hugewise.stats.evidence import Combined, RunEvidence
+from hugewise.store import compacted
+from hugewise.store.folder import RunFolder
+
+__all__ = [
+    "MARK",
+    "RESERVED",
+    "PageData",
+    "PageRun",
+    "add",
+    "document",
+    "made_here",
+    "read",
+    "render",
+]
+__all__ += ["write"]
+
+MOST_BYTES = 2_000_000
+"""Of the data of a page: they are kept beside it under version control."""
+MARK = b"<!-- Made by hugewise from the data beside it: changes are lost. -->\n\n"
+RESERVED = ("overview", "folklore")
+"""Pages that are made of all others (`result_overview`)."""
+
+_RUN, _FORECAST = "run-", "forecast"
+_TOGETHER = "The runs together"
+
+
+class PageRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run: what it found, with its attempts, and what it carries to a combination (null: its method carries none)."""
+
+    results: Results
+    evidence: RunEvidence | None = None
+
+
+class PageData(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs, the newest first, and the forecast from the newest; null where none can be had."""
+
+    runs: tuple[PageRun, ...]
+    forecast: Forecast | None = None
+
+
+_RUNS = msgspec.json.Decoder(PageRun)
+_FORECASTS = msgspec.json.Decoder(Forecast)
+
+
+def add(path: Path, run: Path) -> list[Path]:
+    """Take the ended run in the folder `run` into the page's data at `path`, and make the page again; what was written.
+
+    Raises UserError where the run has not ended or is another study's, RunError, StorageError.
+    """
+    known = read(path) if path.exists() else PageData(runs=())
+    found = RunFolder(run).read()
+    results = analysis.results_of(found)
+    if found.closed is None:
+        raise UserError(f"{run} has not ended: no page is made of what is under way", hint=f"hugewise resume {run}")
+    for other in known.runs:
+        if other.results.study != results.study:
+            raise UserError(
+                f"{path} is of {other.results.study}, and {run} is of {results.study}",
+                hint="name a page for each study",
+            )
+    evidence = combining.carried(found, results) if found.study.method == "sequential" else None
+    new = PageRun(results=_slim(results), evidence=evidence)
+    runs = [new, *(one for one in known.runs if one.results.run != results.run)]
+    runs.sort(key=lambda one: one.results.started, reverse=True)
+    planned = known.forecast if runs[0] is not new else None
+    if runs[0] is new:
+        with contextlib.suppress(UserError):  # no method that makes verdicts, too few pairs: nothing to say
+            planned = forecast(found.study, [run])
+    return write(path, PageData(runs=tuple(runs), forecast=planned))
+
+
+def _slim(results: Results) -> Results:
+    """Without what no page tells: a host's paths, and the settings of every attempt."""
+
+    def slim(one: Attempt) -> Attempt:
+        return msgspec.structs.replace(one, knobs={}, pressure={}, laid={}, covariates={})
+
+    return msgspec.structs.replace(results, folder="", attempts=tuple(map(slim, results.attempts)))
+
+
+def write(path: Path, data: PageData) -> list[Path]:
+    """The data, the page and its figures; the paths. Nothing of another's is replaced, and nothing is written where
+    anything is refused. Raises StorageError, UserError.
+    """
+    if path.stem in RESERVED:
+        raise UserError(f"{path}: that name is the overview's", hint="name the page after its study")
+    records = {f"{_RUN}{one.results.run}": msgspec.json.encode(one).decode() for one in data.runs}
+    if data.forecast is not None:
+        records[_FORECAST] = msgspec.json.encode(data.forecast).decode()
+    files = {path.parent / name: content for name, content in render(data, path.stem).items()}
+    page = path.with_suffix(".md")
+    if path.exists():
+        read(path)  # only a page's data are replaced
+    if path.with_suffix("").exists() and not made_here(page):
+        raise UserError(f"{path.with_suffix('')} is there, and not a page's", hint="choose another name for the page")
+    refuse_others(page)
+    try:
+        made_folder(path.parent)
+        compacted.write(path, records, most=MOST_BYTES)
+        for place, content in files.items():
+            made_folder(place.parent)
+            write_whole(place, content)
+    except OSError as error:
+        raise StorageError(f"{error.filename or path}: {error.strerror or error}") from error
+    return [path, *files]
+
+
+def made_here(page: Path) -> bool:
+    """Whether the file is a page that was made here. Raises OSError where it is there and cannot be read."""
+    try:
+        with page.open("rb") as file:
+            return file.read(len(MARK)) == MARK
+    except FileNotFoundError:
+        return False
+
+
+def refuse_others(page: Path) -> None:
+    """Raises UserError where a file is there that was not made here: it is somebody's."""
+    if page.exists() and not made_here(page):
+        raise UserError(
+            f"{page} is there, and was not made by hugewise: it is left as it is", hint="write the page elsewhere"
+        )
+
+
+def read(path: Path) -> PageData:
+    """The data of a page. Raises RunError where they cannot be read."""
+    try:
+        found = compacted.read(path)
+        runs = [reading.decoded(_RUNS, text) for name, text in found.items() if name.startswith(_RUN)]
+        planned = reading.decoded(_FORECASTS, found[_FORECAST]) if _FORECAST in found else None
+    except (OSError, reading.UnreadableError) as error:
+        raise RunError(f"{path} cannot be read: {error}", hint="put a copy of it back") from None
+    if not runs:
+        raise RunError(f"{path} holds no run", hint="hugewise report RUN --page FILE makes a page's data")
+    return PageData(runs=tuple(sorted(runs, key=lambda one: one.results.started, reverse=True)), forecast=planned)
+
+
+def render(data: PageData, name: str) -> dict[str, bytes]:
+    """The files of the page by their paths beside its data: NAME.md, and its figures below NAME/."""
+    told = document(data)
+    files = {f"{name}.md": MARK + markdown(told, figures=name).encode()}
+    for figure in figures(told):
+        files[f"{name}/{figure.stem}.svg"] = images.standalone(images.render(dict(figure.spec))).encode()
+    return files
+
+
+def document(data: PageData) -> Document:
+    """The page: what was asked and where, what agrees with the publication, every verdict, what stays open."""
+    newest = data.runs[0].results
+    return Document(
+        title=f"{newest.study}: {newest.question}",
+        lead=tuple(map(Line, _lead(data))),
+        sections=(
+            *_claims(data),
+            Section("Verdicts", some(_overview(newest), _verdicts(newest))),
+            *_open(newest, data.forecast),
+            *_together(data),
+            *levels(newest),
+            *beside.beside(newest.beside),
+            *_not_run(newest),
+            Section("How it was measured", (_facts(data),)),
+        ),
+    )
+
+
+def _lead(data: PageData) -> Iterator[str]:
+    newest = data.runs[0].results
+    decided = sum(one.verdict in {"better", "worse", "equivalent"} for one in _compared(newest))
+    every = sum(1 for _ in _compared(newest))
+    yield (
+        f"{decided} of {every} comparisons were decided at {numbers.percent(newest.confidence)}, which they share;"
+        f" margin of equivalence ±{numbers.percent(newest.margin)}. {len(newest.attempts):,} attempts in "
+        f"{newest.blocks_complete:,} complete blocks, {numbers.when(newest.started)}."
+    )
+    if len(data.runs) > 1:
+        yield f"The figures are of the newest of {len(data.runs)} runs; “{_TOGETHER}” judges all of them."
+    if newest.beside is not None:
+        yield from beside.introduction(newest.beside)
+
+
+def _compared(results: Results) -> Iterator[Comparison]:
+    for cell in results.cells:
+        yield from cell.comparisons
+
+
+def _claims(data: PageData) -> Iterator[Section]:
+    """What was published, each with what was found here, by how they agree."""
+    if data.runs[0].results.beside is None:
+        return
+    blocks: list[Block] = []
+    for word in STANDINGS:
+        found = [one for one in claimed(one.results for one in data.runs) if one.standing == word]
+        told = tuple(dict.fromkeys(f"{claim_line(one.row)} ({one.how})" for one in found))
+        if told:
+            blocks += [Heading(f"{word[0].upper()}{word[1:]} ({len(told)})"), Points(told)]
+    yield Section("Published, and found here", tuple(blocks) or (Line("Nothing of it was measured."),))
+
+
+def _verdicts(results: Results) -> Block:
+    rows = [
+        (
+            *(cell.cell, one.arm, one.baseline, one.metric),
+            *(effect_of(one), one.n, numbers.share(one.delivered_share), f"{SYMBOLS[one.verdict]} {one.verdict}"),
+        )
+        for cell in results.cells
+        for one in (*cell.comparisons, *cell.end_points)
+    ]
+    head = ("cell", "policy", "baseline", "metric", "change (interval)", "pairs", "delivered", "verdict")
+    return table("every judged comparison", head, rows, 4)
+
+
+def _overview(results: Results) -> Figure | None:
+    spec = overview(results, colours(results))
+    text = "Every effect with its interval; the grey band is the margin of equivalence."
+    return Figure("overview", "overview", text, spec, text) if spec else None
+
+
+def _open(results: Results, planned: Forecast | None) -> Iterator[Section]:
+    """What is undecided, with the pairs and the hours that a verdict would take."""
+    rows = {} if planned is None else {(row.cell, row.arm): row for row in planned.rows if row.end_point == TYPICAL}
+    told = [
+        (cell.cell, one.arm, one.n, *_needed(rows.get((cell.cell, one.arm))), one.reason or NOTHING)
+        for cell in results.cells
+        for one in cell.comparisons
+        if one.verdict in {"undecided", "none"}
+    ]
+    if told:
+        effect = "" if planned is None else f" of {numbers.percent(planned.effect)}"
+        head = ("cell", "policy", "pairs here", f"pairs for a change{effect}", "time", "why it is open")
+        yield Section("Not decided here", (table("what a verdict would take", head, told, 2),))
+
+
+def _needed(row: Row | None) -> tuple[str, str]:
+    if row is None or row.needed is None:
+        return NOTHING, NOTHING
+    return f"{row.needed:,}", NOTHING if row.seconds is None else format_duration(row.needed * row.seconds)
+
+
+def _together(data: PageData) -> Iterator[Section]:
+    """Several runs judged together, by their e-values."""
+    sources = [one.evidence for one in data.runs if one.evidence is not None]
+    if len(sources) < 2:
+        return
+    try:
+        found = combining.combined(sources, data.runs[0].results.confidence)
+    except UserError as error:
+        yield Section(_TOGETHER, (Line(f"They cannot be put together: {error.message}."),))
+        return
+    rows = [
+        (one.cell, one.arm, one.baseline, one.metric, one.end_point, _pairs(one), _e(one), one.verdict)
+        for one in found.comparisons
+    ]
+    head = ("cell", "policy", "baseline", "metric", "end point", "pairs by run", "e-value, adjusted", "verdict")
+    said = "The e-values say whether and in which direction in at least one of the runs; not how much."
+    yield Section(_TOGETHER, (Line(said), table("e-values multiplied over runs", head, rows, 5)))
+
+
+def _pairs(one: Combined) -> str:
+    return " + ".join(str(part.pairs) for part in one.parts)
+
+
+def _e(one: Combined) -> str:
+    if one.direction == "refused" or one.adjusted is None:
+        return NOTHING
+    return f"{one.adjusted:,.0f}" if one.adjusted >= 100 else f"{one.adjusted:.3g}"
+
+
+def _not_run(results: Results) -> Iterator[Section]:
+    if results.left_out:
+        rows = [(one.what, one.reason) for one in results.left_out]
+        yield Section("Not run", (table("left out before anything ran", ("what", "why"), rows, 2),))
+
+
+def _facts(data: PageData) -> Block:
+    """Each run with all that is needed to make it again."""
+    rows: list[tuple[object, ...]] = []
+    for one in data.runs:
+        found = one.results
+        rows += [
+            ("run", f"{found.run}, {found.state}, {numbers.when(found.started)}"),
+            ("took", format_duration(max(found.ended - found.started, 0.0))),
+            ("study", _study(found)),
+            ("machine", _machine(found)),
+            ("seed", found.seed or NOTHING),
+            ("last running hash", (found.integrity and found.integrity.hash) or NOTHING),
+            ("blocks disturbed or incomplete", f"{found.blocks_disturbed}, {found.blocks_incomplete}"),
+            ("memory delivered as promised", _delivered(found.cells)),
+        ]
+    return table("the runs", ("what", "of it"), rows, 2)
+
+
+def _study(results: Results) -> str:
+    scale = results.options.get("scale")
+    return f"{results.study}, as its run has it{f', at the scale {scale}' if scale else ''}"
+
+
+def _machine(results: Results) -> str:
+    def of(kind: str, name: str) -> object:
+        known = results.host.get(kind)
+        return known.get(name) if isinstance(known, Mapping) else None
+
+    cpus, total = of("cpu", "count"), of("memory", "total_bytes")
+    parts = [
+        of("cpu", "model"),
+        f"{cpus} CPUs" if cpus else None,
+        numbers.size(total) if isinstance(total, int) else None,
+        f"kernel {of('kernel', 'release')}" if of("kernel", "release") else None,
+    ]
+    return ", ".join(str(part) for part in parts if part) or NOTHING
+
+
+def _delivered(cells: Sequence[CellResult]) -> str:
+    shares = [arm.delivered_share for cell in cells for arm in cell.arms if arm.delivered_share is not None]
+    return f"{numbers.share(min(shares))} to {numbers.share(max(shares))} over the arms" if shares else NOTHING

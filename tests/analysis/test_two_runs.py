@@ -1,0 +1,236 @@
+"""`hugewise compare` on run folders that are written here: what differs, whose effects do, what is never claimed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from hugewise.analysis import analysis
+from hugewise.analysis.two_runs import compared
+from hugewise.cli import compare as verb
+from hugewise.cli.main import cli
+from hugewise.errors import UserError
+from hugewise.model.metric import Metric
+from hugewise.model.two_runs import TwoRuns
+from hugewise.report import two_runs_json
+from tests.analysis.test_combining import a_run
+from tests.analysis.test_forecast import cell, the_study, write_run
+from tests.build.logs import rewritten
+from tests.golden import GOLDEN
+
+FIXED = the_study(method="fixed-n", budget={"blocks": 12})
+
+
+def called(*arguments: str | Path) -> Result:
+    return CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["compare", *map(str, arguments)])
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_an_effect_that_differs_is_told_with_its_interval_and_one_that_does_not_is_not(tmp_path: Path) -> None:
+    one, other = a_run(tmp_path, 1, mean=-0.1), a_run(tmp_path, 2, mean=-0.5)
+    found = compared(one, other)
+    assert [(each.arm, each.relation) for each in found.effects] == [("thp", "lower"), ("mthp", "lower")]
+    for each in found.effects:
+        assert each.first.low is not None and each.first.high is not None
+        assert each.second.low is not None and each.second.high is not None
+        assert each.low == pytest.approx(each.second.low / each.first.high)
+        assert each.high == pytest.approx(each.second.high / each.first.low)
+        assert each.low is not None and each.high is not None
+        assert each.low < np.exp(-0.4) < each.high < 1
+    assert found.confidence == pytest.approx(0.98)
+    again = compared(a_run(tmp_path, 3, mean=-0.1), one)
+    assert {each.relation for each in again.effects} == {"not told apart"}
+    assert all("reaches beyond the margin" in each.reason for each in again.effects)
+
+
+def test_a_difference_is_said_with_whom_it_favours(tmp_path: Path) -> None:
+    one, other = a_run(tmp_path, 1, mean=-0.1), a_run(tmp_path, 2, mean=-0.5)
+    assert "lower in the second, in favour of thp: second over first -3" in flat(called(one, other).output)
+    assert "higher in the second, against thp: second over first +" in flat(called(other, one).output)
+
+
+def test_the_second_over_the_first_is_turned_with_the_runs(tmp_path: Path) -> None:
+    one, other = a_run(tmp_path, 1, mean=-0.1), a_run(tmp_path, 2, mean=-0.5)
+    there, back = compared(one, other), compared(other, one)
+    for each, turned in zip(there.effects, back.effects, strict=True):
+        assert (turned.relation, turned.first, turned.second) == ("higher", each.second, each.first)
+        assert turned.ratio == pytest.approx(1 / each.ratio if each.ratio else None)
+        assert turned.low == pytest.approx(1 / each.high if each.high else None)
+
+
+@pytest.mark.parametrize("method", ["sequential", "fixed-n"])
+def test_effects_that_are_the_same_are_called_different_no_more_often_than_is_said(tmp_path: Path, method: str) -> None:
+    """Of 10 couples of runs of one effect with 98%: at most one, by a chance of 98%."""
+    of = the_study(method=method, budget={"blocks": 20})
+    random, wrong = np.random.default_rng(5), 0
+    for number in range(10):
+        runs = []
+        for seed in (2 * number, 2 * number + 1):
+            path = write_run(tmp_path / f"{seed}", of, list(random.normal(-0.1, 0.05, 20)), seed=seed)
+            rewritten(path, _named(seed))
+            runs.append(path)
+        (only,) = compared(*runs).effects
+        assert only.low is not None and only.high is not None
+        wrong += not only.low <= 1 <= only.high
+    assert wrong <= 1
+
+
+def _named(seed: int) -> Any:
+    changed = {"run": f"20261120T210000Z-{seed:04x}", "seed_hash": f"{seed:064x}"}
+    return lambda records: [records[0] | changed, *records[1:]]
+
+
+def test_alike_is_said_only_when_all_of_the_interval_is_within_the_margin(tmp_path: Path) -> None:
+    of = the_study(method="fixed-n", budget={"blocks": 12}, margin="20%")
+    one = a_run(tmp_path, 1, of=of)
+    other = a_run(tmp_path, 2, of=of)
+    assert {each.relation for each in compared(one, other).effects} == {"alike"}
+    assert "alike: second over first" in flat(called(one, other).output)
+
+
+def test_before_the_planned_number_nothing_is_said_of_a_fixed_n(tmp_path: Path) -> None:
+    of = the_study(method="fixed-n", budget={"blocks": 200})
+    found = compared(a_run(tmp_path, 1, of=of), a_run(tmp_path, 2, of=FIXED, mean=-0.5))
+    assert {each.relation for each in found.effects} == {"not comparable"}
+    assert all(each.low is None and each.high is None for each in found.effects)
+    assert "has 12 of 200 planned pairs" in found.effects[0].reason
+
+
+def test_the_intervals_of_fixed_n_are_at_levels_that_do_not_hang_on_the_data(tmp_path: Path) -> None:
+    one = a_run(tmp_path, 1, of=FIXED)
+    shown = [each.first for each in compared(one, a_run(tmp_path, 2, of=FIXED)).effects]
+    by_holm = analysis.analyze(one).cells[0].comparisons
+    for mine, held in zip(shown, by_holm, strict=True):
+        assert mine.low is not None and mine.high is not None and held.low is not None and held.high is not None
+        assert mine.low <= held.low and held.high <= mine.high
+    assert [held.confidence for held in by_holm] != [0.995, 0.995]  # or nothing was shown
+
+
+def test_what_differs_stands_first_and_by_its_key(tmp_path: Path) -> None:
+    kernels = [{"name": "a", "machine": "m", "kernel": {"release": each}} for each in ("6.1.0", "6.12.0")]
+    one, other = (
+        a_run(tmp_path, seed, host=host, versions={"hugewise": "0.1.0", "redis": f"7.{seed}"}, settings={"/k": "never"})
+        for seed, host in zip((1, 2), kernels, strict=True)
+    )
+    found = compared(one, other)
+    told = {(each.aspect, each.key): (each.first, each.second) for each in found.differences}
+    assert told == {("host", "kernel.release"): ("6.1.0", "6.12.0"), ("versions", "redis"): ("7.1", "7.2")}
+    assert (found.same_study, found.same_host) == (True, True)
+    out = called(one, other).output
+    assert out.index("kernel.release: 6.1.0 / 6.12.0") < out.index("second over first")
+    assert "No coin chose which of the two runs came first" in flat(out)
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_runs_of_other_parameters_are_shown_and_nothing_is_concluded(tmp_path: Path) -> None:
+    small = msgspec.structs.replace(cell("chase", "thp"), values={"bytes": 1 << 20, "loads": 5})
+    large = msgspec.structs.replace(small, values={"bytes": 1 << 30, "loads": 5})
+    found = compared(a_run(tmp_path, 1, cells=(small,)), a_run(tmp_path, 2, cells=(large,), mean=-0.9))
+    (only,) = found.effects
+    assert only.relation == "not comparable"
+    assert only.unlike == ("parameter bytes: 1048576 / 1073741824",)
+    assert only.ratio is not None and only.low is not None
+    assert {level.ratio for level in found.levels} == {None}
+    assert all("not the same work: parameter bytes" in level.reason for level in found.levels)
+
+
+def test_a_treatment_that_is_another_and_another_unit_are_no_one_question(tmp_path: Path) -> None:
+    mine = cell("chase", "thp")
+    base, thp = mine.arms
+    by_process = msgspec.structs.replace(
+        thp, treatment=msgspec.structs.replace(thp.treatment, mechanism="process", advice="huge")
+    )
+    other = msgspec.structs.replace(mine, arms=(base, by_process), metric=Metric("ns_per_load", "us", "lower", "time"))
+    (only,) = compared(a_run(tmp_path, 1, cells=(mine,)), a_run(tmp_path, 2, cells=(other,))).effects
+    assert only.relation == "not comparable"
+    assert len(only.unlike) == 2
+    assert "thp is not set alike: system: nothing is turned" in only.unlike[1]
+    assert "process: madvise(huge)" in only.unlike[1]
+
+
+def test_other_studies_are_told_of_and_what_only_one_has_is_listed(tmp_path: Path) -> None:
+    one = a_run(tmp_path, 1, cells=(cell("chase", "thp", "mthp"),))
+    other = a_run(tmp_path, 2, cells=(cell("chase", "thp", "pool"),), of=the_study(name="yours"))
+    found = compared(one, other)
+    assert [each.arm for each in found.effects] == ["thp"]
+    assert [text.partition(" against")[0] for text in found.alone] == ["mthp", "pool"]
+    out = flat(called(one, other).output)
+    assert "note: the two runs are of different studies" in out
+    assert "name: mine / yours" in out
+
+
+def test_levels_are_told_apart_from_effects_and_have_no_interval(tmp_path: Path) -> None:
+    found = compared(a_run(tmp_path, 1), a_run(tmp_path, 2))
+    base = found.levels[0]
+    assert (base.arm, base.first_n, base.second_n) == ("base", 12, 12)
+    assert base.first and base.second and base.ratio == pytest.approx(base.second / base.first)
+    assert base.first_low is not None and base.first_high is not None
+    assert base.first_low <= base.first <= base.first_high
+    assert "Levels: second over first, which nothing has randomised" in called(*_two(tmp_path)).output
+
+
+def _two(tmp_path: Path) -> tuple[Path, Path]:
+    return a_run(tmp_path, 11), a_run(tmp_path, 12)
+
+
+def test_other_metrics_are_medians_and_shown_when_asked_for(tmp_path: Path) -> None:
+    one, other = _two(tmp_path)
+    assert "not judged" not in called(one, other).output
+    assert "Other metrics, by medians: not judged" in called(one, other, "--metric", "*").output
+    wrong = CliRunner().invoke(cli, ["compare", str(one), str(other), "--metric", "nothing"])
+    assert isinstance(wrong.exception, UserError) and "they have: " in (wrong.exception.hint or "")
+
+
+def test_json_is_the_type_that_the_reference_shows(tmp_path: Path) -> None:
+    one, other = _two(tmp_path)
+    done = called(one, other, "--json")
+    told = json.loads(done.output)
+    assert msgspec.convert(told, TwoRuns, strict=False) == compared(one, other)
+    page = GOLDEN.parents[1] / "docs/reference/compare-json.md"
+    assert page.read_text(encoding="utf-8") == two_runs_json.reference(), "regenerate it: make docs"
+
+
+def test_a_run_and_its_copy_are_one_run(tmp_path: Path) -> None:
+    one = a_run(tmp_path, 1)
+    for other in (one, Path(shutil.copytree(one, tmp_path / "copy"))):
+        with pytest.raises(UserError, match="is given twice"):
+            compared(one, other)
+
+
+def test_runs_that_share_nothing_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no comparison in common"):
+        compared(a_run(tmp_path, 1), a_run(tmp_path, 2, cells=(cell("stream", "thp"),)))
+
+
+@pytest.mark.parametrize("other", ["ended", "interrupted", "guests", "deployed"])
+def test_runs_of_before_can_be_compared_with_themselves_resumed_elsewhere(other: str, tmp_path: Path) -> None:
+    one = Path(shutil.copytree(GOLDEN / "runs" / other, tmp_path / "run"))
+    with pytest.raises(UserError):
+        compared(one, one)
+
+
+def test_an_advice_stands_for_its_confirmation(tmp_path: Path) -> None:
+    one, other = _two(tmp_path)
+    advice = tmp_path / "advice"
+    advice.mkdir()
+    record: dict[str, Any] = {
+        "question": {"workload": "command"},
+        "confirmation_folder": one.name,
+        "cwd": str(one.parent),
+    }
+    (advice / "advice.json").write_text(json.dumps(record))
+    assert verb._run_of(advice) == one
+    (advice / "advice.json").write_text(json.dumps(record | {"confirmation_folder": ""}))
+    with pytest.raises(UserError, match="no confirmation"):
+        verb._run_of(advice)
+    assert verb._run_of(other) == other

@@ -1,0 +1,141 @@
+"""`hugewise inspect` as it is called: on this very process, its live view, its JSON, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hugewise.cli import inspect_watch
+from hugewise.cli.inspect_reference import inspect_reference
+from hugewise.inspection.inspected import FORMAT, Inspection
+from tests.cli.conftest import HUGEWISE, Call
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "inspect-json.md"
+
+
+def test_the_page_is_the_generated_text() -> None:
+    assert PAGE.read_text(encoding="utf-8") == inspect_reference(), "regenerate it: make docs"
+
+
+def test_this_very_process_is_looked_at(call: Call) -> None:
+    status, out, err = call("inspect", str(os.getpid()))
+    assert (status, err) == (0, "")
+    assert out.startswith(f"process {os.getpid()} (")
+    for title in ("Pages", "Mappings by kind", "The kernel, since it was booted", "Rules in force now"):
+        assert f"\n{title}" in out
+    assert out.replace("\n", "").isprintable()  # no escape sequence where nobody reads them
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_as_json_it_is_what_its_types_say(call: Call) -> None:
+    status, out, _ = call("inspect", str(os.getpid()), "--json")
+    assert status == 0
+    told = msgspec.json.decode(out, type=Inspection, strict=True)
+    assert told.format == FORMAT
+    assert told.processes[0].pid == os.getpid()
+    assert told.bytes == sum(one.bytes for one in told.sizes) > 0
+    assert {one.kind for one in told.kinds} >= {"anonymous", "file", "stack"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "name processes in one way"),
+        (("1", "--command", "x"), "name processes in one way"),
+        (("0",), "there is no such process"),
+        (("\x1b[2J",), "there is no such process"),
+        (("--command", "no-such-command-here"), "no process of that name runs"),
+        (("--cgroup", "/no/such/group"), "there is no such control group"),
+        (("--cgroup", "/a/../b"), "a group is named without .."),
+        (("1", "--blocks", "20"), "are about a sample"),
+        (("1", "--interval", "x"), "--interval x: not a duration"),
+        (("1", "--interval", "2d"), "--interval 2d: from 100ms to 1h"),
+        (("1", "--mappings", "x"), "--mappings x: not a number"),
+    ],
+)
+def test_bad_input_is_said_with_its_cure(words: tuple[str, ...], said: str, call: Call) -> None:
+    status, out, err = call("inspect", *words)
+    assert (status, out) == (2, "")
+    assert said in " ".join(err.split())
+    assert "cure: " in err
+    assert err.replace("\n", "").isprintable()
+
+
+def test_watched_as_json_it_is_a_line_a_look_until_the_process_has_ended() -> None:
+    watched = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    command = [*HUGEWISE, "inspect", str(watched.pid), "--watch", "--json", "--interval", "100ms"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as looking:
+        assert looking.stdout is not None
+        first, second = (json.loads(looking.stdout.readline()) for _ in range(2))
+        assert first["taken"] < second["taken"]
+        assert first["processes"][0]["pid"] == second["processes"][0]["pid"] == watched.pid
+        watched.kill()
+        watched.wait()
+        looking.stdout.read()
+        assert looking.wait(timeout=30) == 0
+
+
+def test_the_live_view_has_its_keys_and_leaves_the_terminal_as_it_was() -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    command = [*HUGEWISE, "inspect", str(os.getpid()), "--watch", "--interval", "1h"]
+    with (
+        subprocess.Popen(command, stdin=theirs, stdout=theirs, env=environment, start_new_session=True) as looking,
+        ended(looking),
+    ):
+        seen = _read(ours, b"Mappings by kind")
+        assert b"q quit" in seen
+        os.write(ours, b" ")
+        assert b"Counted by the kernel" in _read(ours, b"since the last look")
+        os.write(ours, b"q")
+        seen = _read(ours, b"\x1b[?1049l")
+        assert looking.wait(timeout=30) == 0
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_the_live_view_ends_with_its_terminal() -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    command = [*HUGEWISE, "inspect", str(os.getpid()), "--watch", "--interval", "1h"]
+    with (
+        subprocess.Popen(command, stdin=theirs, stdout=theirs, env=environment, start_new_session=True) as looking,
+        ended(looking),
+    ):
+        os.close(theirs)
+        _read(ours, b"Mappings by kind")
+        os.close(ours)
+        looking.wait(timeout=30)  # it would look for keys for ever, and burn a CPU
+
+
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.kill()
+
+
+def _read(descriptor: int, until: bytes) -> bytes:
+    seen, end = b"", time.monotonic() + 60
+    while until not in seen and time.monotonic() < end:
+        if select.select([descriptor], [], [], 1)[0]:
+            seen += os.read(descriptor, 1 << 16)
+    assert until in seen, seen[-2000:]
+    return seen
+
+
+def test_a_pause_is_ten_times_as_long_as_a_look() -> None:
+    assert inspect_watch.pause(2, 0.01) == 2
+    assert inspect_watch.pause(2, 0.9) == 9

@@ -1,0 +1,176 @@
+"""A fleet over real sshds, as a person comes to it: provisioned, doctored, run, shipped, confirmed, and left clean.
+
+Two hosts (`harness`), on which nothing is installed at first. What is wrong is told before anything is begun.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import hugewise
+from hugewise.model.fleet import TransferredVerdict
+from tests.build.wheels import of_another_version, wheels
+from tests.fleet.driven import Driven, until
+from tests.fleet.harness import Machine, Rack
+from tests.fleet.test_confirming import STUDY
+from tests.state import changed, page_state
+
+pytestmark = pytest.mark.whole
+
+HOSTS = ("alpha", "beta")
+QUICK = 'look = "0.5s"\ncheck = 0'
+
+
+@pytest.fixture(scope="module")
+def rack() -> Iterator[Rack]:
+    before = page_state()
+    with Rack(HOSTS, bare=True) as rack:
+        wheels(rack.desk.folder / "wheels")
+        of_another_version(rack.desk.folder / "wheels", rack.desk.folder / "old")
+        (rack.desk.folder / "slept.toml").write_text(STUDY)
+        yield rack
+    assert changed(before) == {}
+
+
+def over_ssh(rack: Rack, *hosts: str, fleet: str = QUICK, more: str = "") -> Path:
+    return rack.inventory(fleet, hosts or None, engine="ssh", more=more)
+
+
+def provisioned(rack: Rack, hosts: Path, folder: str = "wheels") -> str:
+    return Driven(rack, "provision", "--hosts", str(hosts), "--wheels", str(rack.desk.folder / folder)).end()
+
+
+def refused(rack: Rack, *words: str) -> str:
+    """What is said of it; nothing was begun."""
+    driven = Driven(rack, *words)
+    status = driven.running.wait(120)
+    driven._reading.join(10)
+    assert status != 0, driven.lines
+    assert not [*(rack.desk.folder / "none").glob("**/log.jsonl")]
+    return "\n".join(driven.lines)
+
+
+def run_words(rack: Rack, hosts: Path) -> tuple[str, ...]:
+    study, results = rack.desk.folder / "slept.toml", rack.desk.folder / "none"
+    return "run", str(study), "--hosts", str(hosts), "--results", str(results)
+
+
+def files(host: Machine) -> set[str]:
+    """All that is in the home of its account, and what is its own in shared folders."""
+    found = {str(path.relative_to(host.folder)) for path in host.folder.rglob("*") if host.install not in path.parents}
+    said = subprocess.run(
+        host.within("find", "/tmp", "/var/tmp", "/dev/shm", "-user", str(host.uid), account=False),
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    return found | {line for line in said.splitlines() if not line.startswith("/var/tmp/hw-fleet-")}  # of any rack
+
+
+@pytest.fixture(scope="module")
+def installed(rack: Rack) -> Rack:
+    """Both hosts have what is here; before that, a person learns that they have nothing."""
+    told = refused(rack, *run_words(rack, over_ssh(rack)))
+    assert "2 of 2 hosts cannot take part; nothing was begun" in told
+    assert "alpha" in told and "hugewise fleet provision" in told
+    before = {name: files(rack[name]) for name in HOSTS}
+    told = provisioned(rack, over_ssh(rack))
+    for name in HOSTS:
+        assert f"{name}: installed in {rack[name].install}" in told
+        assert files(rack[name]) - before[name] == {"install"}  # of the wheels nothing is left
+    return rack
+
+
+def test_from_an_empty_host_to_a_run_that_is_confirmed_on_another(installed: Rack) -> None:
+    rack = installed
+    one, both, results = over_ssh(rack, "alpha"), over_ssh(rack), rack.desk.folder / "results"
+    told = Driven(rack, "doctor", "--hosts", str(both), str(rack.desk.folder / "slept.toml")).end()
+    assert "2 of 2 hosts can take part" in told and "command: slow against as-is" in told
+    before = {name: files(rack[name]) for name in HOSTS}
+    fleet = Driven(rack, "run", str(rack.desk.folder / "slept.toml"), "--hosts", str(one), "--results", str(results))
+    told = fleet.end()
+    assert "1 of 1 hosts have measured" in told
+    (work,) = fleet.state().counted()
+    assert work.settled is not None and work.settled.cost.orders >= 2 and work.settled.cost.worker_s is None
+    found = hugewise.open_results(fleet.shipped()["alpha"])
+    assert found.state == "finished" and found.blocks_complete > 4
+    (cell,) = found.cells
+    assert [(each.arm, each.verdict) for each in cell.comparisons] == [("slow", "worse")]
+    # What is new on the host: its spool with the fence, and nothing of the run.
+    assert {Path(name).name for name in files(rack["alpha"]) - before["alpha"]} <= {fleet.folder.name, "fence", "order"}
+    until(lambda: rack["alpha"].pids() == [], told=rack["alpha"].pids)
+    assert len([*(fleet.folder / "summaries").glob("*.json")]) == 1
+    # Of one host nothing is claimed over hosts: its run is the prior of the other one.
+    run = fleet.shipped()["alpha"]
+    confirmed = Driven(rack, "confirm", str(run), "--hosts", str(both), "--host", "beta", "--results", str(results))
+    told = " ".join(confirmed.end().split())
+    assert "Confirmed: slow is worse than as-is on beta (command, wall_s)" in told
+    assert "its own run ends in the same verdict" in told
+    assert {Path(name).name for name in files(rack["beta"]) - before["beta"]} <= {
+        *(path.name for path in (results / "fleets" / "slept").iterdir()),
+        "fence",
+        "order",
+    }
+    # The same by Dask, on what was provisioned.
+    hosts = rack.inventory(QUICK, ("beta",))
+    told = " ".join(Driven(rack, "confirm", str(run), "--hosts", str(hosts), "--results", str(results)).end().split())
+    assert "Confirmed: slow is worse than as-is on beta (command, wall_s)" in told
+    until(lambda: rack["beta"].pids() == [], told=rack["beta"].pids)
+    folder = next(path for path in (results / "fleets" / "slept").iterdir() if path != fleet.folder)
+    again = Driven(rack, "confirm", str(run), "--measured", str(folder), "--json").end()
+    (verdict,) = msgspec.json.decode(again, type=list[TransferredVerdict])
+    assert (verdict.host, verdict.state, verdict.prior_hosts) == ("beta", "confirmed", 1)
+
+
+def test_what_keeps_a_host_from_taking_part_is_told_before_anything_is_begun(installed: Rack) -> None:
+    """Each with its cure; nothing is left begun anywhere."""
+    rack = installed
+    both, beta = over_ssh(rack), rack["beta"]
+    # Without root: sudo would ask for a password, and is never asked for one.
+    told = refused(rack, *run_words(rack, over_ssh(rack, more="root = true")))
+    assert "2 of 2 hosts cannot take part" in told and "sudo" in told, told
+    # Another file in it than here.
+    (module,) = beta.install.glob("lib/python3*/site-packages/hugewise/__init__.py")
+    text = module.read_text()
+    module.write_text(f"{text}\n# mended by hand\n")
+    told = refused(rack, *run_words(rack, both))
+    assert "1 of 2 hosts cannot take part" in told and "is there with other files than here" in told
+    assert "hugewise fleet provision" in told and "beta: " in told
+    module.write_text(text)
+    # Another probe than on the others.
+    probe = beta.install / "bin" / "hugewise-probe"
+    data = probe.read_bytes()
+    probe.write_bytes(data + b"\0")
+    told = refused(rack, *run_words(rack, both))
+    assert "its probe is another one than on the other hosts" in told
+    probe.write_bytes(data)
+    # Another version, and the same again.
+    alone = over_ssh(rack, "beta")
+    provisioned(rack, alone, "old")
+    told = refused(rack, *run_words(rack, both))
+    assert "beta: hugewise 0.0.9 is there, and " in told
+    provisioned(rack, alone)
+    assert "cannot take part" not in Driven(rack, "doctor", "--hosts", str(both)).end()
+    # Not reached.
+    rack.cut("beta")
+    try:
+        told = refused(rack, *run_words(rack, both))
+    finally:
+        rack.mend("beta")
+    assert "1 of 2 hosts cannot take part" in told and "beta: ssh beta: " in told and "try: ssh beta true" in told
+    # A name that ssh does not know, and a key that the host does not have.
+    path = rack.desk.folder / ".ssh" / "config"
+    config = path.read_text()
+    path.write_text(config.replace("User hw-beta", "User nobody-there"))
+    told = refused(rack, *run_words(rack, both))
+    assert "beta: ssh beta: " in told and "Permission denied" in told
+    path.write_text(config)
+    os.chown(path, rack.desk.uid, rack.desk.uid)
+    for name in HOSTS:
+        assert not [*rack[name].path(rack[name].spool).rglob("begin.json")]

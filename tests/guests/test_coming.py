@@ -1,0 +1,29 @@
+"""What is said of a download while it is under way."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from hugewise.guests import coming
+
+
+def test_what_has_come_is_said_until_it_is_over(tmp_path: Path) -> None:
+    said: list[str] = []
+    both = threading.Event()
+
+    def say(line: str) -> None:
+        said.append(line)
+        if "3.0 of 4.0 MB (75%)" in line:
+            both.set()
+
+    whole, part = tmp_path / "a.deb", tmp_path / "partial" / "b.deb"
+    part.parent.mkdir()
+    with coming.told([whole, tmp_path / "b.deb", tmp_path / "c.deb"], 4_000_000, say, every=0.01):
+        whole.write_bytes(b"x" * 2_000_000)
+        part.write_bytes(b"x" * 1_000_000)
+        assert both.wait(30)
+    count = len(said)
+    assert all(line.startswith("fetched ") for line in said)
+    whole.write_bytes(b"")
+    assert len(said) == count

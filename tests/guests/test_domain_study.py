@@ -1,0 +1,387 @@
+"""From a libvirt domain to a study of its memory: what is restated, what is named, and that it runs."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+import hugewise
+from hugewise.cli.main import cli
+from hugewise.errors import UserError
+from hugewise.guests import disks, domain_study, initramfs, libvirt
+from hugewise.guests.domain_study import HostOffer, Restated, StudyWish
+from hugewise.machine import domain, domain_xml
+from hugewise.model.guest import Backing, Disk, DiskFile
+from hugewise.plan.venue import cannot_back
+from hugewise.study import load
+from hugewise.study.study import Study
+from tests.build.studies import FakeHost
+from tests.guests import runs
+from tests.guests.conftest import Bootable
+from tests.guests.standing import qemu
+from tests.requirements import need, need_program, need_root
+
+DB1 = Path(__file__).parent / "domains" / "db1.xml"
+GIB = 1 << 30
+THP = "/sys/kernel/mm/transparent_hugepage"
+POOLS = {
+    f"/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages": "0" for kib in (2048, 1048576)
+} | {"/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages": "0"}  # fmt: skip
+POOLS["/sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages"] = "0"
+HOST = FakeHost({**POOLS, f"{THP}/enabled": "always [madvise] never", f"{THP}/shmem_enabled": "[never]"})
+OFFER = HostOffer(backs=lambda backing: cannot_back(backing, HOST), held=lambda _: None, cpus=(0, 1), nodes=(0,))
+FAULT = StudyWish(workload="fault")
+
+
+def restated(text: str, wish: StudyWish = FAULT, offer: HostOffer = OFFER) -> tuple[Restated, Study]:
+    root = domain_xml.parse(text.encode(), "db1.xml")
+    made = domain_study.restate(domain.read(root, "db1.xml"), libvirt.asked(root, "db1.xml", 2 << 20), wish, offer)
+    return made, load.parse(made.text, "made")
+
+
+def backings(study: Study) -> dict[str, Backing]:
+    return {use.name: use.backed_by for use in study.policies}
+
+
+def test_two_nodes_virtiofs_and_a_balloon_become_a_study() -> None:
+    made, study = restated(DB1.read_text())
+    assert study.guest is not None
+    shared = Backing(pages="base", preallocate=False, share=True, nodes=(0,))
+    pool = msgspec.structs.replace(shared, preallocate=True, pages="hugetlb-2m")
+    # Shared memory has no huge pages with QEMU: what the domain has is base pages, and that is compared with.
+    assert backings(study) == {
+        "domain": shared,
+        "ram-4k": msgspec.structs.replace(shared, preallocate=True),
+        "ram-2m": pool,
+        "ram-1g": msgspec.structs.replace(pool, pages="hugetlb-1g"),
+    }
+    assert study.compared_with == "domain"
+    assert [(n.memory, n.cpus, n.bind) for n in study.guest.node] == [(GIB, (0,), None), (GIB, (1,), None)]
+    assert (study.guest.memory, study.guest.cpus, study.guest.pin) == (2 * GIB, 2, ((0,), (1,)))
+    assert (study.guest.arch, study.guest.cpu, study.guest.image) == ("x86-64", None, None)
+    assert '# { name = "ram-thp"' in made.text
+    assert "QEMU maps shared memory at a boundary of base pages" in made.text
+    notes = "\n".join(made.notes)
+    for line, said in (
+        (34, "the disk vda (/var/lib/libvirt/images/db1.qcow2) is left out"),
+        (39, "is a cdrom"),
+        (44, "<filesystem> of virtiofs has no daemon here; its memory is shared all the same"),
+        (53, "<memballoon>: guests have no balloon"),
+        (6, "the guests have all of 2g, and not 1536m"),
+        (26, "<topology> of <cpu> is not restated"),
+        (15, "<emulatorpin> is not restated"),
+        (21, "its kernel is that of Debian's linux-image-cloud-amd64"),
+        (25, "the CPU model is the host's own under KVM"),
+    ):
+        assert f"db1.xml:{line}: " in notes, line
+        assert any(note.startswith(f"db1.xml:{line}: ") and said in note for note in made.notes), (line, said)
+    assert all(note in made.text for note in made.notes)
+
+
+def test_pages_of_each_node_and_their_binding() -> None:
+    """The example of libvirt's documentation, on a host that lacks one of the nodes that it is bound to."""
+    huge = "<hugepages><page size='1' unit='G' nodeset='0'/><page size='2' unit='M' nodeset='1'/></hugepages>"
+    text = DB1.read_text().replace("<memoryBacking>", f"<memoryBacking>{huge}")
+    text = text.replace("cellid='1' mode='strict' nodeset='0'", "cellid='1' mode='strict' nodeset='3'")
+    made, study = restated(text)
+    own = backings(study)["domain"]
+    assert own == Backing(
+        pages="hugetlb-1g", by_node=("hugetlb-1g", "hugetlb-2m"), source="memfd", share=True, nodes=(0,)
+    )
+    assert any("bound to node 3 of its host, which this host does not have" in note for note in made.notes)
+    bare, study = restated(DB1.read_text().replace("<memoryBacking>", "<memoryBacking><hugepages/>"))
+    assert backings(study)["domain"].pages == "hugetlb-2m"
+    assert any("db1.xml:7: <hugepages/> names no size" in note for note in bare.notes)
+    assert any("ram-2m is what the domain has already" in note for note in bare.notes)
+
+
+def test_what_this_host_lacks_is_named_and_left_out() -> None:
+    odd = DB1.read_text().replace("memory='1048576'", "memory='786432'", 1).replace("cpuset='1'", "cpuset='30'")
+    poor = msgspec.structs.replace(OFFER, backs=lambda b: "no pool" if b.pages == "hugetlb-2m" else None)
+    made, study = restated(odd, offer=poor)
+    assert "ram-1g" not in backings(study)
+    assert "# Not on this host: node 0 has 768m, which is no multiple of 1g" in made.text
+    assert "# Not on this host: no pool" in made.text
+    assert study.guest is not None
+    assert study.guest.pin == ()
+    assert any("CPU 30 of its host, which this host does not have: not pinned" in note for note in made.notes)
+    none = msgspec.structs.replace(OFFER, backs=lambda b: None if b.pages == "base" and not b.preallocate else "no")
+    with pytest.raises(UserError, match=r"db1.xml: of the backings this host has too few to compare: ram-4k: no"):
+        restated(DB1.read_text(), offer=none)
+
+
+def test_a_command_of_the_domains_own_disk() -> None:
+    wish = StudyWish(load=("app", "--bench", 'a "b"'), kernel="/boot/vmlinuz", modules="/lib/modules/6.12")
+    held = msgspec.structs.replace(OFFER, held=lambda path: "the process 7 (qemu-kvm)")
+    made, study = restated(DB1.read_text(), wish, held)
+    assert study.guest is not None
+    assert (study.guest.image, study.guest.image_format) == ("/var/lib/libvirt/images/db1.qcow2", "qcow2")
+    assert study.workload[0].parameters["argv"] == ("app", "--bench", 'a "b"')
+    assert (study.kernel[0].path, study.kernel[0].modules) == ("/boot/vmlinuz", "/lib/modules/6.12")
+    assert any("is open for writing by the process 7 (qemu-kvm): the run is refused" in note for note in made.notes)
+    packaged, study = restated(DB1.read_text(), StudyWish(load=("redis-benchmark",), packages=("redis-tools",)))
+    assert study.guest is not None
+    assert (study.guest.image, study.guest.packages) == (None, ("redis-tools",))
+    network = DB1.read_text().replace("<disk type='file' device='disk'>", "<disk type='network' device='disk'>")
+    with pytest.raises(UserError, match="no disk of this host that the command could be on"):
+        restated(network, wish)
+    with pytest.raises(UserError, match="--load COMMAND or --workload NAME"):
+        restated(DB1.read_text(), StudyWish())
+    assert packaged.arms
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "message"),
+    [
+        ("arch='x86_64'", "arch='s390x'", r"^db1.xml:21: guests of s390x are not supported"),
+        ("<vcpu placement='static'>2<", "<vcpu placement='static'>two<", r"^db1.xml:11: 'two' is no number"),
+        ("memory='1048576'", "memory='1g'", r"^db1.xml:28: '1g' is not a number of KiB"),
+        ("<cell id='1'", "<cell id='0'", r"^db1.xml:29: two nodes have the number 0"),
+        ("cpuset='1'", "cpuset='1-'", r"^db1.xml:14: cpuset='1-' is not a set of CPUs"),
+        ("<name>db1<", "<name>db&#10;margin = 0.4&#10;#<", r"^db1.xml:2: 'db.nmargin = 0.4.n#' is no name of a domain"),
+        ("<name>db1<", "<name>../db<", r"^db1.xml:2: '../db' is no name of a domain"),
+        ("<domain type='kvm' id='7'>", "<!DOCTYPE d><domain>", r"^db1.xml:1: has a document type"),
+    ],
+)
+def test_a_mistake_names_its_element_and_line(was: str, becomes: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        restated(DB1.read_text().replace(was, becomes))
+
+
+def test_text_of_a_domain_stays_text(tmp_path: Path) -> None:
+    """Whatever an author of XML writes, no key of the study is theirs."""
+    odd = DB1.read_text().replace("<name>db1<", '<name>db😀"<').replace("dev='vda'", "dev='v&#10;margin = 0.4&#10;'")
+    made, study = restated(odd, StudyWish(workload="fault"))
+    assert study.margin == load.parse(made.text, "made").margin == 0.005
+    assert "db😀" in study.question
+    made, study = restated(odd.replace("images/db1", 'images/d"\\ü'), StudyWish(load=("x",)))
+    assert study.guest is not None
+    assert study.guest.image == '/var/lib/libvirt/images/d"\\ü.qcow2'
+
+
+def test_the_command_writes_it_once(tmp_path: Path) -> None:
+    out = tmp_path / "db1.toml"
+    words = ["guest", "study", str(DB1), "--workload", "fault", "--output", str(out)]
+    ran = CliRunner().invoke(cli, words)
+    if isinstance(ran.exception, UserError):
+        need("too few to compare" not in ran.exception.message, "root, for arms of pools")
+    assert ran.exit_code == 0, ran.exception
+    assert load.load(out).name == "db1"
+    for rule in ("vm-ballooned-at-boot", "vm-free-page-reporting", "vm-hotplug", "vm-shared-memory-not-huge"):
+        assert f"[{rule}]" in ran.stderr
+        assert f"[{rule}]" in out.read_text()
+    again = CliRunner().invoke(cli, words)
+    assert isinstance(again.exception, UserError)
+    assert "there is something of that name already" in again.exception.message
+    told = CliRunner().invoke(cli, ["guest", "xml", str(DB1)])
+    assert "[vm-free-page-reporting]" in told.stderr
+    assert tomllib.loads(told.stdout)["backing"]["share"] is True
+
+
+def test_a_running_domain_is_asked_of_its_own_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hugewise.guests import virsh
+
+    def absent(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr("hugewise.machine.programs.of_root", absent)
+    monkeypatch.setattr("shutil.which", absent)
+    with pytest.raises(UserError, match="--connect needs virsh"):
+        virsh.dumpxml("qemu:///system", "db1")
+    client = tmp_path / "virsh"
+    client.write_text(f'#!/bin/sh\n[ "$*" = "--connect qemu:///system dumpxml --domain db1" ] || exit 3\ncat {DB1}\n')
+    client.chmod(0o755)
+    monkeypatch.setattr("hugewise.machine.programs.of_root", lambda _: str(client))
+    monkeypatch.setattr("shutil.which", lambda _: str(client))
+    assert virsh.dumpxml("qemu:///system", "db1") == DB1.read_bytes()
+    with pytest.raises(UserError, match="virsh --connect qemu:///system dumpxml other"):
+        virsh.dumpxml("qemu:///system", "other")
+
+
+def qcow2(path: Path, backing: str = "", *, written: bytes = b"raw", crypt: int = 0, incompatible: int = 0) -> Path:
+    """The header of a qcow2 of version 3, as docs/interop/qcow2.txt has it."""
+    extension = struct.pack(">II", 0xE2792ACA, len(written)) + written.ljust((len(written) + 7) // 8 * 8, b"\0")
+    extension = (extension if written else b"") + bytes(8)
+    at = 104 + len(extension)
+    head = b"QFI\xfb" + struct.pack(">IQI", 3, at if backing else 0, len(backing))
+    head += struct.pack(">IQIIQQIIQ", 16, 1 << 20, crypt, 0, 0, 0, 0, 0, 0)
+    head += struct.pack(">QQQII", incompatible, 0, 0, 4, 104)
+    path.write_bytes(head + extension + backing.encode() + bytes(4096))
+    return path
+
+
+def test_a_disk_with_what_it_stands_on(tmp_path: Path) -> None:
+    base = tmp_path / "base.img"
+    base.write_bytes(bytes(4096))
+    middle = qcow2(tmp_path / "middle.qcow2", "base.img")
+    top = qcow2(tmp_path / "top.qcow2", str(middle), written=b"qcow2")
+    found = disks.disk(top, "qcow2")
+    assert found == Disk(
+        files=(
+            DiskFile(path=str(top), format="qcow2"),
+            DiskFile(path=str(middle), format="qcow2"),
+            DiskFile(path=str(base), format="raw"),
+        )
+    )
+    assert disks.disk(top, "raw").files == (DiskFile(path=str(top)),)  # by what is said, never by what is in it
+    before = disks.identity(found)
+    base.write_bytes(bytes(8192))
+    assert disks.identity(found) != before
+    for made, message in (
+        (qcow2(tmp_path / "a", "json:{}"), "is no file of this host"),
+        (qcow2(tmp_path / "b", "base.img", written=b""), "does not say of which format"),
+        (qcow2(tmp_path / "c", crypt=1), "is encrypted"),
+        (qcow2(tmp_path / "d", incompatible=4), "has its data in another file"),
+        (qcow2(tmp_path / "e", "gone.img"), "No such file"),
+        (qcow2(tmp_path / "loop", "loop", written=b"qcow2"), "stands on more than 16"),
+        (base, "is no qcow2"),
+        (tmp_path, "is no file and no block device"),
+    ):
+        with pytest.raises(UserError, match=message):
+            disks.disk(made, "qcow2")
+
+
+def test_guests_of_a_session_have_the_very_disk_that_was_looked_at(tmp_path: Path) -> None:
+    """Whoever owns its folder may put another file there meanwhile; one that is written ends the comparison."""
+    image, other = tmp_path / "a.img", tmp_path / "b.img"
+    image.write_bytes(b"a" * 4096)
+    other.write_bytes(b"b" * 4096)
+    wanted = disks.disk(image, "raw")
+    held = disks.HeldDisks([wanted])
+    held.checked()
+    (file,) = held.opened(wanted).files
+    image.rename(tmp_path / "kept.img")
+    image.symlink_to(other)
+    assert Path(file.path).read_bytes() == b"a" * 4096
+    (tmp_path / "kept.img").write_bytes(b"c" * 8192)
+    with pytest.raises(UserError, match="it was written since the run began"):
+        held.checked()
+    held.close()
+
+
+def test_what_a_strangers_disk_stands_on_must_be_theirs_to_read(tmp_path: Path) -> None:
+    need_root()
+    hidden = tmp_path / "hidden"
+    hidden.mkdir(0o700)
+    (hidden / "base.img").write_bytes(bytes(4096))
+    (hidden / "base.img").chmod(0o644)
+    top = qcow2(tmp_path / "top.qcow2", str(hidden / "base.img"))
+    disks.disk(top, "qcow2")  # root's own
+    os.chown(top, 65534, 65534)
+    with pytest.raises(UserError, match="another account's disk names it, and could not read it"):
+        disks.disk(top, "qcow2")
+    with pytest.raises(UserError, match="is no file of this host"):
+        disks.disk(qcow2(tmp_path / "nul.qcow2", "a\0b"), "qcow2")
+
+
+def test_a_disk_that_a_machine_writes_is_refused(tmp_path: Path) -> None:
+    """A QEMU that has it open, as that of a running domain; it locks the file, and so is known."""
+    image = tmp_path / "disk.img"
+    image.write_bytes(bytes(1 << 20))
+    wanted = disks.disk(image, "raw")
+    disks.must_be_free(wanted)
+    device, drive = ("-device", "virtio-blk-pci,drive=d"), f"file={image},format=raw,if=none,id=d"
+    with qemu("-drive", f"{drive},readonly=on", *device, mib=16):  # as another guest beside this one
+        disks.must_be_free(wanted)
+    with (
+        qemu("-drive", drive, *device, mib=16) as pid,
+        pytest.raises(UserError, match=rf"{image}: the process {pid} \(qemu-system-x86_64\) has it open for writing"),
+    ):
+        disks.must_be_free(wanted)
+    disks.must_be_free(wanted)
+
+
+@pytest.mark.boots
+def test_the_fixture_runs_emulated_with_all_backings_proven(x86: Bootable, tmp_path: Path, unchanged: None) -> None:
+    """Two nodes with memory of their own, shared, of base pages and of a pool: each node's mapping is proven."""
+    need_root()
+    assert x86.kernel.arch == "x86-64"
+    small = DB1.read_text().replace("memory='1048576'", "memory='131072'").replace("2097152", "262144")
+    made, _ = restated(small)
+    study = load.part(load.parse(made.text.replace("blocks = 3", "blocks = 2"), "made"), policies=["domain", "ram-2m"])
+    assert study.guest is not None
+    study = msgspec.structs.replace(study, guest=msgspec.structs.replace(study.guest, accelerator="tcg"))
+    before = runs.left()
+    results = hugewise.run(study, results=tmp_path / "results")
+    assert Counter((a.arm, a.state) for a in results.attempts) == {("domain", "accepted"): 2, ("ram-2m", "accepted"): 2}
+    for attempt in results.attempts:
+        proof = str(attempt.guest["backing_proof"])
+        assert attempt.guest["backing_share"] == 1.0
+        if attempt.arm == "ram-2m":
+            assert proof == "; ".join(f"node {n}: 128m of 128m are hugetlb pages of 2 MiB" for n in (0, 1))
+        else:
+            assert proof.startswith("node 0: ") and "; node 1: " in proof and "are base pages" in proof
+        kept = (
+            Path(results.folder) / "attempts" / f"b{attempt.block:05d}-{attempt.order}-{attempt.arm}-{attempt.number}"
+        )
+        argv = (kept / "guest-argv.json").read_text()
+        assert '"node,nodeid=1,cpus=1,memdev=ram1"' in argv
+        assert "memory-backend-memfd,id=ram1,size=128M" in argv
+    assert runs.left() - before == set()
+
+
+OWN = """
+format = 1
+name = "own"
+policies = [
+    {{ name = "small", from = "as-is", backing = "base" }},
+    {{ name = "lazy", from = "as-is", backing = {{ pages = "base", preallocate = false }} }},
+]
+{short}{tcg}memory = "256m"
+image = "{image}"
+disk = [{{ path = "{image}" }}]
+files = {{ "/opt/told" = "{file}" }}
+{kernel}
+[[workload]]
+name = "command"
+timeout = "60s"
+parameters = {{ argv = ["bench", "cpu"] }}
+"""
+
+
+def disk_of_ones_own(folder: Path) -> Path:
+    """A disk with a partition table, and on its second partition a root folder with one program, in ext4."""
+    mke2fs = need_program("/usr/sbin/mke2fs", "e2fsprogs")
+    agent = initramfs.guest_probe("x86-64")
+    assert isinstance(agent, Path)
+    root, part = folder / "root", folder / "part.ext4"
+    (root / "usr" / "bin").mkdir(parents=True)
+    for name in ("env", "bench"):
+        (root / "usr" / "bin" / name).write_bytes(agent.read_bytes())
+        (root / "usr" / "bin" / name).chmod(0o755)
+    subprocess.run([mke2fs, "-q", "-F", "-t", "ext4", "-d", str(root), str(part), "32m"], check=True)
+    sector, first, second = 512, 2048, 4096
+    entries = b"".join(
+        struct.pack("<B3sB3sII", 0, b"\0\0\0", 0x83, b"\0\0\0", begin, size)
+        for begin, size in ((first, second - first), (second, part.stat().st_size // sector))
+    )
+    image = folder / "own.img"
+    empty = bytes(446) + entries + bytes(32) + b"\x55\xaa"
+    image.write_bytes(empty + bytes(second * sector - len(empty)) + part.read_bytes())
+    image.chmod(0o600)  # root's alone: QEMU has it by a descriptor
+    return image
+
+
+@pytest.mark.boots
+def test_a_disk_of_ones_own_is_the_user_space(x86: Bootable, tmp_path: Path, unchanged: None) -> None:
+    """Booted by a kernel of the study with the agent as init; read alone, with its program found by asking it once."""
+    need_root()
+    assert x86.kernel.arch == "x86-64"
+    image, told = disk_of_ones_own(tmp_path), tmp_path / "told"
+    told.write_text("a file of this host")
+    before = image.read_bytes()
+    text = OWN.format(short=runs.SHORT, tcg=runs.TCG, kernel=runs.KERNEL, image=image, file=told)
+    results = hugewise.run(load.parse(text, "own.toml"), results=tmp_path / "results")
+    assert Counter((a.arm, a.state) for a in results.attempts) == {("small", "accepted"): 2, ("lazy", "accepted"): 2}
+    assert image.read_bytes() == before
+    absent = text.replace('"bench", "cpu"', '"bonch", "cpu"')
+    with pytest.raises(UserError, match="bonch: no such program"):
+        hugewise.run(load.parse(absent, "own.toml"), results=tmp_path / "results")

@@ -1,0 +1,209 @@
+"""What KVM maps of a guest: read of a fake debugfs and a fake monitor, and judged beside the host's pages."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hugewise.errors import MachineError
+from hugewise.guests import accelerator, backing, kvm
+from hugewise.guests.boot import Booted, Hosting
+from hugewise.guests.kvm import UNKNOWN, KvmMapping, look, proven
+from hugewise.model.guest import Backing, Pages
+from hugewise.report.sections import guests as section
+from tests.build.booted import recorded
+from tests.build.guests import guest
+from tests.guests.conftest import Bootable
+from tests.requirements import need_now
+
+MIB, GIB = 1 << 20, 1 << 30
+SMAPS = Path(__file__).parent / "smaps"
+
+# As QEMU 8.2 answers `query-stats` of a VM (qapi/stats.json).
+SAID = json.loads("""[{"provider": "kvm", "stats": [
+ {"name": "nx_lpage_splits", "value": 3}, {"name": "pages_4k", "value": 700},
+ {"name": "pages_2m", "value": 2040}, {"name": "pages_1g", "value": 0}]}]""")
+
+
+class Qemu:
+    """A monitor that answers `query-stats` with that, or refuses it."""
+
+    def __init__(self, said: Any = None) -> None:
+        self.said = said
+        self.asked: list[tuple[str, Mapping[str, object]]] = []
+
+    def execute(self, command: str, patience: float = 30.0, **arguments: object) -> Any:
+        self.asked.append((command, arguments))
+        if self.said is None:
+            raise MachineError("QEMU's monitor: The command query-stats has not been found")
+        return self.said
+
+    def close(self) -> None:
+        pass
+
+
+def debugfs(folder: Path, pid: int = 100, **counts: int) -> tuple[Path, Path]:
+    """The folders of a host where QEMU 100 has a VM at descriptor 11, and another process has one too."""
+    tree, proc = folder / "kvm", folder / "proc"
+    for number, file in ((pid, 11), (pid, 12), (200, 11)):
+        (tree / f"{number}-{file}").mkdir(parents=True)
+        (proc / str(number) / "fd").mkdir(parents=True, exist_ok=True)
+        what = "anon_inode:kvm-vm" if file == 11 else "socket:[7]"  # that VM is gone, and its folder is still there
+        (proc / str(number) / "fd" / str(file)).symlink_to(what)
+        for name, count in ({"pages_4k": 1, "pages_2m": 1, "pages_1g": 1} | (counts if file == 11 else {})).items():
+            (tree / f"{number}-{file}" / name).write_text(f"{count}\n")
+    return tree, proc
+
+
+def test_the_monitor_is_asked_of_its_own_vm() -> None:
+    qemu = Qemu(SAID)
+    found = look(qemu, 100, Path("/nowhere"))
+    assert found == KvmMapping({4096: 700, 2 * MIB: 2040, GIB: 0}, 3, "query-stats")
+    assert isinstance(found, KvmMapping) and found.mapped == 700 * 4096 + 2040 * 2 * MIB
+    ((command, arguments),) = qemu.asked
+    assert (command, arguments["target"]) == ("query-stats", "vm")
+
+
+def test_an_older_qemu_is_looked_up_in_debugfs_by_its_own_descriptor(tmp_path: Path) -> None:
+    tree, proc = debugfs(tmp_path, pages_4k=5, pages_2m=512, nx_lpage_splits=2)
+    assert look(Qemu(), 100, tree, proc) == KvmMapping({4096: 5, 2 * MIB: 512, GIB: 1}, 2, "debugfs")
+    # A number of another PID namespace: no descriptor of a VM answers to it.
+    assert "has no folder of QEMU's (300)" in str(look(Qemu(), 300, tree, proc))
+    (proc / "100/fd/11").unlink()
+    assert isinstance(look(Qemu(), 100, tree, proc), str)
+
+
+@pytest.mark.parametrize("said", [[], {}, None, [{"provider": "kvm"}], [{"provider": "kvm", "stats": [{"name": 7}]}]])
+def test_what_nobody_says_is_unknown_with_both_reasons(tmp_path: Path, said: Any) -> None:
+    why = look(Qemu(said), 100, tmp_path / "absent")
+    assert isinstance(why, str)
+    assert "query-stats" in why and "is debugfs mounted?" in why
+
+
+def of_host(promised: Pages, memory: int = 4 * GIB, *, accepted: bool = True) -> backing.Proof:
+    return backing.Proof(
+        promised=promised, memory=memory, resident=memory, bytes={}, share=1.0, accepted=accepted, why="the host's"
+    )
+
+
+def mapping(small: int = 0, medium: int = 0, large: int = 0, split: int = 0) -> KvmMapping:
+    """These many bytes, by pages of 4 KiB, 2 MiB and 1 GiB."""
+    return KvmMapping({4096: small // 4096, 2 * MIB: medium // (2 * MIB), GIB: large // GIB}, split, "debugfs")
+
+
+@pytest.mark.parametrize(
+    ("promised", "found", "accepted"),
+    [
+        ("base", mapping(small=GIB), True),
+        ("base", mapping(small=GIB, medium=2 * MIB), False),
+        ("thp", mapping(small=2 * MIB, medium=GIB), True),
+        ("thp", mapping(medium=GIB, large=GIB), True),  # larger ones than promised
+        ("hugetlb-2m", mapping(small=2 * MIB, medium=GIB), True),  # the first 2 MiB have the hole of VGA
+        ("hugetlb-2m", mapping(small=GIB), False),
+        ("hugetlb-2m", mapping(small=512 * MIB, medium=512 * MIB), False),
+        ("hugetlb-1g", mapping(small=2 * MIB, medium=1022 * MIB, large=3 * GIB), True),  # so has the first GiB
+        ("hugetlb-1g", mapping(medium=4 * GIB), False),
+    ],
+)
+def test_delivered_is_what_host_and_kvm_both_say(promised: Pages, found: KvmMapping, accepted: bool) -> None:
+    one = proven(of_host(promised), found)
+    assert one.accepted == accepted
+    assert (one.kvm, one.kvm_share is not None) == (found.bytes, True)
+    assert one.why.startswith("the host's; KVM (debugfs) maps ")
+    assert ("is needed" in one.why) == (not accepted)
+    # What the host has not, KVM cannot make good.
+    assert not proven(of_host(promised, accepted=False), found).accepted
+
+
+def test_nodes_with_other_pages_are_held_against_the_smallest() -> None:
+    """KVM counts a guest's nodes together."""
+    found = mapping(small=2 * MIB, medium=2 * GIB, large=2 * GIB)
+    assert proven(of_host("hugetlb-1g"), found, kinds=("hugetlb-1g", "thp")).accepted
+    assert not proven(of_host("hugetlb-1g"), found).accepted
+    mixed = proven(of_host("hugetlb-1g"), found, kinds=("hugetlb-1g", "base"))
+    assert (mixed.accepted, mixed.kvm_share) == (True, None) and UNKNOWN in mixed.why
+
+
+def test_pages_that_are_split_for_a_processors_fault_are_named() -> None:
+    one = proven(of_host("hugetlb-2m"), mapping(small=GIB, split=512))
+    assert one.why.endswith("95% is needed; 512 pages are split for nx_huge_pages")
+
+
+def test_where_nobody_says_it_the_hosts_pages_stand_and_it_is_said() -> None:
+    one = proven(of_host("hugetlb-1g"), "debugfs is closed")
+    assert (one.accepted, one.kvm, one.kvm_share) == (True, None, None)
+    assert one.why == f"the host's; {UNKNOWN} (debugfs is closed)"
+    # A guest of one page of 1 GiB: the hole is in it, and KVM never maps it whole.
+    small = proven(of_host("hugetlb-1g", GIB), mapping(medium=GIB))
+    assert (small.accepted, small.kvm_share) == (True, None)
+    assert f"{UNKNOWN} (KVM (debugfs) maps 1 GiB by 2m, which is not more than one page of 1g)" in small.why
+
+
+def test_a_guest_under_kvm_is_proven_by_both_through_its_own_monitor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole way of a proof, of a QEMU whose smaps were recorded; one that is emulated is asked nothing."""
+    text = (SMAPS / "hugetlb-2m.txt").read_text()
+    monkeypatch.setattr(backing, "smaps", lambda _: text)
+    outputs = Hosting(outputs=tmp_path, run=tmp_path)
+
+    def of(accelerator: Any, said: Any) -> tuple[backing.Proof, Qemu]:
+        qemu = Qemu(said)
+        one = guest(backing=Backing(pages="hugetlb-2m"), accelerator=accelerator)
+        booted = Booted(one, outputs, _Serving(), None, qemu)  # type: ignore[arg-type]
+        return booted.prove(), qemu
+
+    split = [{"provider": "kvm", "stats": [{"name": n, "value": v} for n, v in (
+        ("pages_4k", 60_000), ("pages_2m", 10), ("pages_1g", 0))]}]  # fmt: skip
+    whole = [{"provider": "kvm", "stats": [{"name": n, "value": v} for n, v in (
+        ("pages_4k", 512), ("pages_2m", 127), ("pages_1g", 0))]}]  # fmt: skip
+    emulated, qemu = of("tcg", split)
+    assert (emulated.accepted, qemu.asked, emulated.kvm) == (True, [], None)
+    assert of("kvm", whole)[0].accepted
+    assert not of("kvm", split)[0].accepted
+    unknown, _ = of("kvm", None)
+    assert unknown.accepted and UNKNOWN in unknown.why
+
+
+class _Serving:
+    pid = os.getpid()
+
+
+def test_the_report_says_which_of_both_is_known() -> None:
+    found = recorded().guests
+    assert found is not None
+    arms = [msgspec.structs.replace(arm, accelerator="kvm") for arm in found.arms]
+    arms[0] = msgspec.structs.replace(arms[0], kvm_share=0.98)
+    under = msgspec.structs.replace(found, accelerator="kvm", arms=tuple(arms))
+    told = [row[5] for row in section.arms_table(under).rows]
+    assert "KVM maps 98.0% so" in str(told[0])
+    assert "KVM mapping unknown" in str(told[1])
+    (said,) = [line for line in section.remarks(under) if "with which pages KVM maps them" in line]
+    assert arms[1].arm in said and f"Of {arms[0].arm}" not in said
+    assert "KVM" not in str(section.arms_table(found).rows)
+
+
+@pytest.mark.parametrize("promised", ["base", "thp"])
+def test_a_guest_under_kvm_is_mapped_as_it_was_promised(x86: Bootable, hosting: Hosting, promised: Pages) -> None:
+    """On a host whose KVM boots guests; its agent has touched little, and all of that must be told."""
+    choice = accelerator.choose(x86.kernel, x86.initramfs)
+    need_now(choice.accelerator == "kvm", f"KVM that boots a guest ({choice.why})")
+    with x86.boot(hosting, memory=GIB, backing=Backing(pages=promised), accelerator="kvm", cpu="host") as booted:
+        found = kvm.look(booted.qmp, booted.pid)
+        assert isinstance(found, KvmMapping), found
+        assert 0 < found.mapped <= GIB + 64 * MIB
+        assert booted.prove().accepted
+
+
+def test_an_emulated_guests_monitor_knows_nothing_of_kvm(x86: Bootable, hosting: Hosting) -> None:
+    """The command as a real QEMU takes it: refused, or answered with nothing."""
+    with x86.boot(hosting, backing=Backing(pages="base")) as booted:
+        why = kvm.look(booted.qmp, booted.pid)
+        assert isinstance(why, str)
+        assert "query-stats" in why and str(booted.pid) not in booted.prove().why

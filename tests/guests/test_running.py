@@ -1,0 +1,177 @@
+"""A virtual machine that runs: found by its number or its domain's name, what was asked for, and what is there.
+
+QEMU is started here as an administrator's libvirt would, and stands still before its first instruction: nothing boots.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hugewise.cli.main import cli
+from hugewise.errors import UserError
+from hugewise.guests import running
+from hugewise.guests.qemu_words import RamBlock, blocks
+from hugewise.host.local_host import LocalHost
+from hugewise.model.pages import THP
+from tests.build.studies import FakeHost
+from tests.guests.standing import qemu
+from tests.requirements import need
+
+MIB, GIB = 1 << 20, 1 << 30
+HOST = LocalHost()
+MOUNTS = (
+    "21 1 0:20 / / rw - ext4 /dev/sda1 rw\n"
+    "30 21 0:30 / /dev/hugepages rw - hugetlbfs hugetlbfs rw,pagesize=2M\n"
+    "31 21 0:31 / /dev/huge1g rw - hugetlbfs none rw,pagesize=1024M\n"
+    "32 21 0:32 / /dev/shm rw - tmpfs tmpfs rw\n"
+)
+
+# As libvirt 9 writes them: JSON for objects, words for the rest.
+LIBVIRT = [
+    "/usr/bin/qemu-system-x86_64",
+    *("-name", "guest=db1,debug-threads=on"),
+    *("-object", '{"qom-type":"secret","id":"masterKey0"}'),
+    *("-machine", "pc-q35-9.2,usb=off,dump-guest-core=off"),
+    *("-m", "size=2097152k,slots=4,maxmem=4194304k"),
+    *("-object", '{"qom-type":"memory-backend-memfd","id":"ram-node0","hugetlb":true,"hugetlbsize":1073741824,'
+      '"share":true,"prealloc":true,"size":1073741824,"host-nodes":[0],"policy":"bind"}'),
+    *("-numa", "node,nodeid=0,cpus=0,memdev=ram-node0"),
+    *("-object", '{"qom-type":"memory-backend-file","id":"ram-node1","mem-path":"/dev/hugepages/libvirt/qemu/7-db1",'
+      '"size":1073741824}'),
+    *("-numa", "node,nodeid=1,cpus=1,memdev=ram-node1"),
+    *("-object", '{"qom-type":"memory-backend-ram","id":"memdimm0","size":268435456}'),
+    *("-device", '{"driver":"pc-dimm","node":1,"memdev":"memdimm0","id":"dimm0"}'),
+    *("-object", '{"qom-type":"memory-backend-ram","id":"unused","size":4096}'),
+]  # fmt: skip
+
+
+def test_the_words_of_libvirt_are_read() -> None:
+    assert blocks(LIBVIRT, MOUNTS) == (
+        RamBlock(id="ram-node0", size=GIB, page=GIB, shared=True, preallocated=True, nodes=(0,), node=0),
+        RamBlock(id="ram-node1", size=GIB, page=2 * MIB, node=1),
+        RamBlock(id="memdimm0", size=256 * MIB, node=1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["-m", "512"], RamBlock(id="ram", size=512 * MIB)),
+        (["-m", "size=2G,slots=2,maxmem=4G"], RamBlock(id="ram", size=2 * GIB)),
+        (["-m", "1g", "-mem-path", "/dev/huge1g", "-mem-prealloc"], RamBlock(
+            id="ram", size=GIB, page=GIB, preallocated=True)),
+        (["-m", "1g", "-mem-path", "/srv/ram"], RamBlock(id="ram", size=GIB, file=True)),
+        ([], RamBlock(id="ram", size=128 * MIB)),
+        (
+            ["-machine", "q35,memory-backend=m", "-object", "memory-backend-memfd,id=m,size=1G,share=off"],
+            RamBlock(id="m", size=GIB, file=True),
+        ),
+        (
+            ["-M", "memory-backend=m", "--object", "memory-backend-file,id=m,size=64M,mem-path=/dev/shm/x,,y,share=on"],
+            RamBlock(id="m", size=64 * MIB, shared=True, file=True),
+        ),
+        (
+            ["-machine", "memory-backend=m", "-object",
+             "memory-backend-ram,id=m,size=1.5G,host-nodes=0,host-nodes=2-3,policy=bind"],
+            RamBlock(id="m", size=3 * GIB // 2, nodes=(0, 2, 3)),
+        ),
+        (["-object", "{", "-m", "x", "-numa"], RamBlock(id="ram", size=128 * MIB)),
+    ],
+)  # fmt: skip
+def test_words_of_a_user(words: list[str], found: RamBlock) -> None:
+    assert blocks(["qemu-system-x86_64", *words], MOUNTS) == (found,)
+
+
+def test_a_domain_is_found_by_libvirts_file_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
+    process = {
+        "/proc/77/status": "Name:\tqemu-system-x86\nTgid:\t77\n",
+        "/proc/77/cmdline": "\0".join(LIBVIRT) + "\0",
+        "/proc/77/mountinfo": MOUNTS,
+        "/proc/78/status": "Name:\tsleep\n",
+        "/proc/78/cmdline": "sleep\0001\0",
+    }
+    host = FakeHost({**process, "/run/libvirt/qemu/db1.pid": "77\n", "/run/user/7/libvirt/qemu/run/mine.pid": "77"})
+    for name in ("db1", "mine", "77"):
+        found = running.running(name, host)
+        assert found is not None
+        assert (found.pid, len(found.blocks), found.domain) == (77, 3, None if name == "77" else name)
+        assert found.notes == ("memory that is added while it runs is not looked at",)
+    assert [running.running(name, host) for name in ("78", "79", "other", "../etc", "99999999999")] == [None] * 5
+    named = FakeHost({**process, "/run/libvirt/qemu/1234.pid": "77"})  # a name may be a number
+    found = running.running("1234", named)
+    assert found is not None
+    assert found.domain == "1234"
+    thread = FakeHost({"/proc/80/status": "Name:\tkvm-nx-lpage-re\n", "/proc/80/cmdline": ""})
+    assert running.running("80", thread) is None
+    for stale in ("78", "79", "x"):
+        gone = FakeHost({**process, "/run/libvirt/qemu/db1.pid": stale})
+        with pytest.raises(UserError, match="domain db1: /run/libvirt/qemu/db1.pid is there, and its QEMU is not"):
+            running.running("db1", gone)
+
+
+def verified(*arguments: str) -> tuple[int, dict[str, object]]:
+    ran = CliRunner().invoke(cli, ["verify", "--json", *arguments])
+    return ran.exit_code, json.loads(ran.stdout)
+
+
+def test_a_guest_of_base_pages_is_not_what_was_promised() -> None:
+    """memory-backend-ram, preallocated: QEMU advises huge pages for it, and has them where the host gives them."""
+    need("[never]" not in Path(f"{THP}/enabled").read_text(), "transparent huge pages on this host")
+    asked = ("-object", "memory-backend-ram,id=r,size=256M,prealloc=on", "-machine", "q35,memory-backend=r")
+    with qemu(*asked) as pid:
+        seen = running.verify(running.running(str(pid), HOST) or pytest.fail("no QEMU"), HOST, None)
+        (ram,) = seen.memory
+        assert (ram.promised, ram.size, sum(ram.bytes.values())) == ("thp", 256 * MIB, 256 * MIB)
+        # The memory of a host may be in pieces: what is there is said, whichever it is.
+        assert seen.delivered is (ram.bytes.get("thp", 0) >= 0.95 * 256 * MIB)
+        code, said = verified(str(pid))
+        assert (code, said["delivered"]) == (0 if seen.delivered else 1, seen.delivered)
+        code, said = verified(str(pid), "--policy", "hugetlb-1g")
+        assert (code, said["delivered"], said["share"]) == (1, False, 0.0)
+        ran = CliRunner().invoke(cli, ["verify", str(pid), "--policy", "hugetlb-1g"])
+        assert ran.exit_code == 1
+        assert ran.stdout.startswith(
+            f"process {pid} (qemu-system-x86_64): NOT as promised: 0 B of 256 MiB are pages of"
+        )
+        with pytest.raises(UserError, match="--policy mthp-64k: not what a guest's memory is made of"):
+            CliRunner().invoke(cli, ["verify", str(pid), "--policy", "mthp-64k"], catch_exceptions=False)
+
+
+def test_shared_memory_is_promised_nothing_larger() -> None:
+    """As virtiofs needs it: QEMU maps it where no huge page fits, whatever shmem_enabled is."""
+    asked = "memory-backend-memfd,id=r{},size=128M,share=on,prealloc=on"
+    nodes = [word for n in (0, 1) for word in ("-object", asked.format(n), "-numa", f"node,memdev=r{n},cpus={n}")]
+    with qemu(*nodes, "-smp", "2") as pid:
+        code, said = verified(str(pid))
+        assert (code, said["delivered"], said["share"]) == (0, True, None)
+        memory = said["memory"]
+        assert isinstance(memory, list)
+        assert [(one["id"], one["bytes"], one["promised"]) for one in memory] == [
+            (f"r{n}", {"base": 128 * MIB}, "") for n in (0, 1)
+        ]
+        ran = CliRunner().invoke(cli, ["verify", str(pid), "--policy", "thp"])
+        assert ran.exit_code == 1
+        assert (
+            "r0: 0 B of 128 MiB are transparent huge pages (95% promised); the rest is 128 MiB base pages" in ran.stdout
+        )
+        assert "[vm-shared-memory-not-huge]" in ran.stdout
+        assert "cure: pages of a pool: <hugepages>" in ran.stdout
+
+
+def test_one_that_ends_is_told() -> None:
+    with qemu() as pid:
+        found = running.running(str(pid), HOST)
+        assert found is not None
+    end = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert os.path.lexists("/proc/self")
+    with pytest.raises(UserError, match=f"process {pid} .*: No such file|it has ended"):
+        running.verify(found, HOST, None)

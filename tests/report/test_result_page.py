@@ -1,0 +1,217 @@
+"""Pages of results: made from their data alone, every verdict and figure of which stands on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from bench import report as large
+
+from hugewise.errors import RunError, UserError
+from hugewise.model.results import Results
+from hugewise.published.folklore import claims
+from hugewise.report import result_overview, result_page
+from hugewise.report.markdown import escape
+from hugewise.report.result_claims import claimed
+from hugewise.report.result_page import PageData, PageRun, render
+from hugewise.report.sentences import SYMBOLS
+from hugewise.stats.evidence import Carried, RunEvidence
+from tests.build import restated
+from tests.build.results import HOSTILE, example
+
+MADE: dict[str, Callable[[], Results]] = {
+    "lpc": restated.lpc,
+    "lkml": restated.lkml,
+    "percona-2018": restated.percona_2018,
+    "percona-2019": restated.percona_2019,
+    "redhat": restated.redhat,
+    "example": example,
+}
+
+
+def page_of(results: Results, **more: object) -> PageData:
+    return PageData(runs=(PageRun(results=results, **more),))  # type: ignore[arg-type]
+
+
+def text(data: PageData, name: str = "page") -> str:
+    return render(data, name)[f"{name}.md"].decode()
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_page_is_made_again_from_its_file_alone(name: str, tmp_path: Path) -> None:
+    data = page_of(MADE[name]())
+    written = result_page.write(tmp_path / f"{name}.parquet", data)
+    assert written[0].stat().st_size < result_page.MOST_BYTES
+    again = render(result_page.read(tmp_path / f"{name}.parquet"), name)
+    assert {tmp_path / path: content for path, content in again.items()} == {
+        path: path.read_bytes() for path in written[1:]
+    }
+    links = re.findall(r"\]\(([^)]+\.svg)\)", again[f"{name}.md"].decode())
+    assert set(links) == set(again) - {f"{name}.md"}
+
+
+def test_every_verdict_stands_there_and_goes_with_the_data() -> None:
+    results = restated.percona_2018()
+    shown = text(page_of(results))
+    for cell in results.cells:
+        for one in cell.comparisons:
+            rows = [row for row in shown.splitlines() if row.startswith(f"| {escape(cell.cell)} | {one.arm} |")]
+            assert any(row.endswith(f"| {SYMBOLS[one.verdict]} {one.verdict} |") for row in rows)
+    first = results.cells[0]
+    turned = {"better": "worse", "worse": "better"}.get(first.comparisons[0].verdict, "better")
+    changed = msgspec.structs.replace(first.comparisons[0], verdict=turned)
+    cells = (msgspec.structs.replace(first, comparisons=(changed, *first.comparisons[1:])), *results.cells[1:])
+    assert text(page_of(msgspec.structs.replace(results, cells=cells))) != shown
+
+
+def test_published_claims_are_grouped_by_what_became_of_them() -> None:
+    shown = text(page_of(restated.lpc()))
+    confirmed, contradicted, open_ = (shown.index(f"### {word}") for word in ("Confirmed", "Contradicted", "Not"))
+    assert confirmed < contradicted < open_
+    assert "(same sign)" in shown[confirmed:contradicted]
+    assert "(opposite sign)" in shown[contradicted:open_]
+    assert "(undecided here)" in shown[open_:]
+
+
+def test_texts_of_others_are_shown_as_text(tmp_path: Path) -> None:
+    results = msgspec.structs.replace(example(), question=HOSTILE)
+    shown = text(page_of(results))
+    assert "<script>" not in shown
+    assert "\x1b" not in shown
+    result_page.write(tmp_path / "x.parquet", page_of(results))
+    result_overview.write(tmp_path)
+    assert "<script>" not in (tmp_path / "overview.md").read_text()
+
+
+def test_several_runs_are_judged_together() -> None:
+    results = example()
+    cell = results.cells[0]
+    one = cell.comparisons[0]
+    identity = {"design": "sequential"}
+
+    def evidence(run: str, larger: float) -> RunEvidence:
+        carried = Carried(
+            cell=cell.cell, arm=one.arm, baseline=one.baseline, metric=one.metric, higher_is_better=False,
+            identity=identity, pairs=10, larger=larger, smaller=0.01, absent="", end_point="typical ratio",
+        )  # fmt: skip
+        return RunEvidence(run=run, seed_hash=run * 8, host="h", comparisons=(carried,))
+
+    later = msgspec.structs.replace(results, run="later", started=results.started + 60)
+    data = PageData(
+        runs=(
+            PageRun(results=later, evidence=evidence("later", 50.0)),
+            PageRun(results=results, evidence=evidence("first", 40.0)),
+        )
+    )
+    shown = text(data)
+    assert "newest of 2 runs" in shown
+    row = next(line for line in shown.splitlines() if "10 + 10" in line)
+    assert "worse" in row  # larger is worse of a time
+    assert "| 1,000 |" in row
+
+
+def test_a_later_run_does_not_undo_an_earlier_one() -> None:
+    results = restated.lpc()
+    assert results.beside is not None
+    turn = {"same sign": "opposite sign"}
+    points = tuple(
+        msgspec.structs.replace(one, agreement=turn.get(one.agreement, one.agreement)) for one in results.beside.points
+    )
+    other = msgspec.structs.replace(
+        results,
+        run="earlier",
+        started=results.started - 60,
+        beside=msgspec.structs.replace(results.beside, points=points),
+    )
+    both = PageData(runs=(PageRun(results=results), PageRun(results=other)))
+    confirmed = {one.row for one in claimed([results]) if one.how == "same sign"}
+    assert len(confirmed) == 2
+    now = {one.row: one for one in claimed([results, other])}
+    assert {now[row].standing for row in confirmed} == {"not decidable here"}
+    assert "an earlier run says otherwise" in text(both)
+
+
+def test_what_was_published_within_the_margin_is_not_contradicted_by_equivalence() -> None:
+    results = restated.lpc()
+    by = {one.row.agreement: one.standing for one in claimed([results])}
+    assert by["equivalent here"] == "contradicted here"  # 16% were published
+    wide = msgspec.structs.replace(results, margin=0.2)
+    by = {one.row.agreement: one.standing for one in claimed([wide])}
+    assert by["equivalent here"] == "not decidable here"
+
+
+def test_a_run_joins_its_page(tmp_path: Path) -> None:
+    run = large.run(240, tmp_path / "made")
+    page = tmp_path / "pages" / "report.parquet"
+    result_page.add(page, run)
+    first = page.with_suffix(".md").read_text()
+    assert "10 complete blocks" in first or "80 complete blocks" in first
+    assert "Not decided here" in first
+    result_page.add(page, run)  # the same run stands there once
+    assert len(result_page.read(page).runs) == 1
+    assert page.with_suffix(".md").read_text() == first
+
+
+def test_what_cannot_be_a_page_says_so(tmp_path: Path) -> None:
+    run = large.run(240, tmp_path / "made")
+    page = tmp_path / "other.parquet"
+    result_page.write(page, page_of(example()))
+    with pytest.raises(UserError, match="is of .*, and .* is of report"):
+        result_page.add(page, run)
+    (tmp_path / "torn.parquet").write_bytes(page.read_bytes()[:200])
+    with pytest.raises(RunError, match="cannot be read"):
+        result_page.read(tmp_path / "torn.parquet")
+    lines = (run / "run.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "run.jsonl").write_bytes(b"".join(lines[:-1]))
+    with pytest.raises(UserError, match="has not ended"):
+        result_page.add(tmp_path / "new.parquet", run)
+    assert not (tmp_path / "new.parquet").exists()
+
+
+def test_files_of_others_are_left_as_they_are(tmp_path: Path) -> None:
+    data = page_of(example())
+    for name, kept in (("README", "README.md"), ("fig", "fig/mine.svg"), ("data", "data.parquet")):
+        (tmp_path / kept).parent.mkdir(exist_ok=True)
+        (tmp_path / kept).write_text("somebody's")
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises((UserError, RunError)):
+            result_page.write(tmp_path / f"{name}.parquet", data)
+        assert (tmp_path / kept).read_text() == "somebody's"
+        assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(UserError, match="overview's"):
+        result_page.write(tmp_path / "overview.parquet", data)
+    result_page.write(tmp_path / "mine.parquet", data)
+    (tmp_path / "folklore.md").write_text("ours")
+    with pytest.raises(UserError, match="not made by hugewise"):
+        result_overview.write(tmp_path)
+    assert not (tmp_path / "overview.md").exists()
+    (tmp_path / "folklore.md").unlink()
+    assert {path.name for path in result_overview.write(tmp_path)} == {"overview.md", "folklore.md"}
+    assert "data.parquet" not in (tmp_path / "overview.md").read_text()  # no page of ours
+    result_page.write(tmp_path / "mine.parquet", data)  # our own are made again
+
+
+def test_a_page_that_is_too_large_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_page, "MOST_BYTES", 100)
+    with pytest.raises(UserError, match="more than 100"):
+        result_page.write(tmp_path / "x.parquet", page_of(example()))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folklore_follows_the_comparisons_and_not_the_hand() -> None:
+    found = {"lpc-2024-mthp": page_of(restated.lpc())}
+    by_id = {claim.id: claim for claim in claims()}
+    assert len(by_id) >= 10
+    word, told = result_overview.verdict_on(by_id["mthp-64k-is-faster"], found)
+    assert word == "mixed here"  # the build gains, redis loses
+    assert "kernel-build" in told
+    assert "redis" in told
+    assert result_overview.verdict_on(by_id["1g-beats-thp"], found)[0] == "not tested here"
+
+
+def test_claims_name_studies_that_there_are() -> None:
+    studies = {path.stem for path in (Path(__file__).parents[2] / "studies").glob("*.toml")}
+    assert {one.study for claim in claims() for one in claim.tested} <= studies
