@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from hugewise.host import cgroup
 from hugewise.model.workload import Missing
 from tests.requirements import need
+from tests.state import changed
 
 __all__ = [
     "BYTES",
@@ -25,6 +26,7 @@ __all__ = [
     "ended",
     "left",
     "need_none",
+    "not_as",
     "processes",
     "write",
 ]
@@ -136,3 +138,13 @@ def ended(before: set[str], patience: float = 20.0) -> set[str]:
         if not found or time.monotonic() > end:
             return found
         time.sleep(0.02)
+
+
+def not_as(state: Mapping[str, str], patience: float = 30.0) -> dict[str, tuple[str | None, str | None]]:
+    """The settings that are not as in `state` when `patience` seconds are over, or none. The pages of a QEMU that was
+    killed are the pool's until its last thread has gone, which a disk or a network can hold for seconds.
+    """
+    end = time.monotonic() + patience
+    while (found := changed(state)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return found

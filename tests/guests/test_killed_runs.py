@@ -41,7 +41,7 @@ def before(x86: Bootable) -> Iterator[set[str]]:
     state, there = page_state(), runs.left()
     yield there
     recovery.restore()
-    assert changed(state) == {}
+    assert runs.not_as(state) == {}
     assert runs.left() - there == set()
 
 
@@ -75,7 +75,7 @@ def test_killed_at_a_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, be
     assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
     assert runs.ended(before) == set()  # nobody has cleaned up yet: QEMU dies with its parent
     recovery.restore()
-    assert changed(state) == {}
+    assert runs.not_as(state) == {}
     assert runs.left() - before == set()
     folder = only_run(tmp_path / "results")
     if attempted:
@@ -109,7 +109,7 @@ def test_killed_while_a_guest_boots(tmp_path: Path, before: set[str]) -> None:
         run.kill()
     assert runs.ended(before) == set()
     recovery.restore()
-    assert changed(state) == {}
+    assert runs.not_as(state) == {}
     check_whole(only_run(tmp_path / "results"))
 
 
@@ -125,7 +125,7 @@ def test_killed_while_two_guests_and_the_nfs_server_live(tmp_path: Path, before:
         run.kill()
     assert runs.ended(before) == set()
     recovery.restore()
-    assert changed(state) == {}
+    assert runs.not_as(state) == {}
     assert runs.left() - before == set()
     check_whole(only_run(tmp_path / "results"))
 
@@ -139,7 +139,7 @@ def test_an_interrupt_of_the_whole_process_group_ends_it_cleanly(tmp_path: Path,
         os.killpg(run.pid, signal.SIGINT)
         assert run.wait(60) == 0
     assert runs.left() - before == set()
-    assert changed(state) == {}
+    assert runs.not_as(state) == {}
     folder = only_run(tmp_path / "results")
     assert hugewise.open_results(folder).state == "interrupted"
     assert len(RunFolder(folder).read().attempts) == 1

@@ -20,7 +20,7 @@ from tests.drive import drive, only_run
 from tests.guests import runs
 from tests.guests.conftest import Bootable
 from tests.requirements import need_root
-from tests.state import changed, page_state
+from tests.state import page_state
 
 STAYS = f"""
 format = 1
@@ -44,7 +44,7 @@ def nothing_left(x86: Bootable) -> Iterator[None]:
     state, before = page_state(), runs.left()
     yield
     recovery.restore()
-    assert changed(state) == {}
+    assert runs.not_as(state) == {}
     assert runs.left() - before == set()
 
 

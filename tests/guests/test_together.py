@@ -25,7 +25,7 @@ from tests.drive import drive, only_run
 from tests.guests import runs
 from tests.guests.conftest import Bootable
 from tests.requirements import need_program, need_root
-from tests.state import changed, page_state
+from tests.state import page_state
 
 MIB = 1 << 20
 
@@ -96,7 +96,7 @@ def folder(x86: Bootable, tmp_path_factory: pytest.TempPathFactory) -> RunFolder
         # Attempts that run at once are observed together, those of iperf3 each for itself.
         done = drive("run", study, place / "results", "--at", "observe", "--nth", "5", "--do", "interrupt")
         assert done.returncode == 0, done.stdout + done.stderr
-        assert changed(state) == {}
+        assert runs.not_as(state) == {}
         assert runs.left() - before == set()
     finally:
         recovery.restore()
