@@ -130,6 +130,17 @@ def test_pages_that_are_made_when_they_are_mapped_are_limited_by_the_memory_and_
     assert needs is not None and needs.endswith("needs root")
 
 
+@pytest.mark.parametrize("name", ["hugetlb-2m", "surplus-2m"])
+def test_what_a_study_has_set_beside_a_pool_is_deployed_with_it(name: str) -> None:
+    host, sizes, policies = machine()
+    treatment = policies[name].treatment(host, sizes, SYSTEM)
+    more = f"{THP}/khugepaged/defrag"
+    told = msgspec.structs.replace(treatment, knobs={**treatment.knobs, more: "0"})
+    for file in policies[name].deployment(sizes, told, 5 << 20).files:
+        assert more in file.content and f"{THP}/enabled" not in file.content, file.kind
+    assert all(more not in file.content for file in policies[name].deployment(sizes, treatment, 5 << 20).files)
+
+
 def test_what_a_policy_turns_is_put_back() -> None:
     host, sizes, policies = machine()
     for policy in policies.values():

@@ -23,6 +23,7 @@ __all__ = [
     "ADVISED_MALLOC",
     "SHMEM_TOP",
     "added",
+    "beside",
     "decides",
     "deploy",
     "folder",
@@ -149,3 +150,8 @@ def added(treatment: Treatment, *, shared: bool = False) -> dict[str, str]:
         for path, value in treatment.knobs.items()
         if shared or value != "never" or not path.endswith("shmem_enabled")
     }
+
+
+def beside(treatment: Treatment) -> dict[str, str]:
+    """What a study has set beside pages of a pool: that transparent ones are off for the rest is no part of it."""
+    return {path: value for path, value in added(treatment).items() if value != "never"}

@@ -71,8 +71,7 @@ class HugeTlb:
         """The same; `default`: its size is the one that vm.nr_hugepages counts."""
         pages = max(1, -(-pool_bytes // self._size))
         path = f"{pool_folder(self._size)}/nr_hugepages"
-        # That transparent ones are off for the rest is no part of it; what a study has added is.
-        more = {knob: value for knob, value in _thp.added(treatment).items() if value != "never"}
+        more = _thp.beside(treatment)
         wanted = {**more, path: str(pages)}
         at_boot = host_files.sysctl(pages) if default and not more else host_files.tmpfiles(wanted)
         words = (f"hugepagesz={format_size(self._size).upper()}", f"hugepages={pages}")

@@ -22,6 +22,7 @@ from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import Mechanism, Policy, Treatment
+from hugewise.policies import _thp
 from hugewise.policies.hugetlb import HugeTlb
 from hugewise.quantity import format_size
 
@@ -56,8 +57,8 @@ class Surplus:
         return msgspec.structs.replace(reserved, policy=self.name, knobs=knobs, surplus=True)
 
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
-        """As many pages as the workload mapped may be made."""
-        wanted = {self._knob: str(max(1, -(-pool_bytes // self._size)))}
+        """As many pages as the workload mapped may be made, and what a study has set beside that."""
+        wanted = {**_thp.beside(treatment), self._knob: str(max(1, -(-pool_bytes // self._size)))}
         return Deployment(
             files=(
                 host_files.now(wanted, f"cat {pool_folder(self._size)}/surplus_hugepages  # while the program runs"),
