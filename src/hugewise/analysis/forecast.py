@@ -72,11 +72,11 @@ def forecast(
     effect = study.margin if effect is None else effect
     known = pilots.read(study, runs)
     judged = pilots.judged(study, [pilot.record for pilot in known.values()])
-    level = _level(study, len(judged))
+    share = level(study, len(judged))
     room = pilots.room(study, known.values())
     planner = Planner(
         method=study.method,
-        level=level,
+        level=share,
         declared=study.budget.blocks,
         budget=min(study.budget.blocks, room) if room is not None else study.budget.blocks,
         effect=effect,
@@ -98,12 +98,12 @@ def forecast(
         margin=study.margin,
         chance=CHANCE,
         alpha=1 - study.confidence,
-        level=level,
+        level=share,
         comparisons=len(judged),
         blocks=study.budget.blocks,
         time=study.budget.time,
         time_blocks=room,
-        least=power.least_pairs(level, study.budget.blocks) if study.method != "fixed-n" else study.budget.blocks,
+        least=power.least_pairs(share, study.budget.blocks) if study.method != "fixed-n" else study.budget.blocks,
         session_cost=session_cost,
         seconds=_whole(rows, known),
         rows=rows,
@@ -125,16 +125,16 @@ def pilot(study: Study, blocks: int, results: Path, *, run: Callable[[Study, Pat
 def missing(study: Study, cells: Sequence[ComparedCell], results: Path) -> UserError:
     """What is missing to plan `study` when neither a run nor a pilot is named, and what is known without one."""
     judged = len(pilots.judged(study, cells))
-    level = _level(study, judged)
+    share = level(study, judged)
     blocks, floor = study.budget.blocks, ""
     if study.method != "fixed-n":
-        least = power.least_pairs(level, blocks)
+        least = power.least_pairs(share, blocks)
         floor = f"; {blocks} declared blocks decide none" if least is None else f"; none is decided before pair {least}"
     known = past_runs(study, results)
     cure = f"hugewise plan {study.file or 'STUDY'} " + (f"--from {known[0]}" if known else "--pilot 20")
     return UserError(
         f"no measured pairs to plan {study.name} from: how much pairs differ on this machine is unknown"
-        f" (known: {judged} comparison{'' if judged == 1 else 's'} at an error of {level:.3g} each{floor})",
+        f" (known: {judged} comparison{'' if judged == 1 else 's'} at an error of {share:.3g} each{floor})",
         hint=f"{'a past run of it' if known else 'a short pilot'}: {cure}",
     )
 
@@ -149,7 +149,7 @@ def past_runs(study: Study, results: Path) -> list[Path]:
     return found
 
 
-def _level(study: Study, comparisons: int) -> float:
+def level(study: Study, comparisons: int) -> float:
     """The share of one comparison's typical ratio: what `stats.family` gives it (at Holm's first step for fixed n)."""
     return (1 - study.confidence) / (max(1, comparisons) * (1 + len(study.end_points)))
 

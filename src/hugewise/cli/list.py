@@ -7,24 +7,31 @@ from pathlib import Path
 
 from rich.table import Table
 
+import hugewise
 from hugewise import policies, published, workloads
 from hugewise.console import TextConsole
 from hugewise.errors import StudyError
 from hugewise.host.local_host import LocalHost
 from hugewise.model import coin
+from hugewise.model.client import ClientHost
 from hugewise.model.design import ESTIMANDS
 from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import mechanism as mechanism_of
-from hugewise.plan.plan import Plan
 from hugewise.study import load as studies
 from hugewise.study import shipped
+from hugewise.study.study import Study
 
 __all__ = ["show_list", "show_plan"]
 
 
-def show_plan(plan: Plan, seed: bytes | None) -> None:
-    """Cells, arms, what is left out, and one example order under a seed that no run uses."""
+def show_plan(study: Study, client: ClientHost | None, seed: bytes | None, results: Path) -> None:
+    """Cells, arms, what is left out, why the budget decides nothing, and one example order under a seed that no run
+    uses. `results` is the folder of earlier runs. Raises UserError.
+    """
+    from hugewise.analysis import budget  # noqa: PLC0415  (numpy, which listings do without)
+
+    plan = hugewise.make_plan(study, results=results, client=client)
     console = TextConsole()
     table = _table("cell", "metric", "arms (baseline first)")
     for cell in plan.cells:
@@ -41,6 +48,8 @@ def show_plan(plan: Plan, seed: bytes | None) -> None:
         return
     for line in plan.first:
         console.print(f"first: {line}", soft_wrap=True)
+    if (why := budget.too_small(study, plan.cells, results)) is not None:
+        console.print(why, soft_wrap=True)
     example = seed or coin.new_seed()
     note = "shown only; no run uses it" if seed is None else "shown only; a run uses it if --seed gives it again"
     console.print(f"\nexample orders under the seed {example.hex()} ({note}):", soft_wrap=True)

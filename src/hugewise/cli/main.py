@@ -98,7 +98,7 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
     client = asking.client_of(options["client"], options["hosts"])
     seed = asking.seed(options["seed"])
     if dry_run:
-        show_plan(hugewise.make_plan(chosen, results=options["results"], client=client), seed)
+        show_plan(chosen, client, seed, options["results"])
         return
     given = {"seed": seed, "results": options["results"], "anyway": options["anyway"], "client": client}
     running.reported(lambda listener: hugewise.run(chosen, listener=listener, **given), options["keeper"])

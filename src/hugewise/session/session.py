@@ -16,6 +16,7 @@ from hugewise.host.local_host import LocalHost
 from hugewise.model import coin
 from hugewise.model.client import ClientHost
 from hugewise.model.clock import CLOCK, Clock
+from hugewise.plan.plan import Plan
 from hugewise.session import calibrated, identity, progress
 from hugewise.session import guests as guest_session
 from hugewise.session.clients import Reached, placed
@@ -51,6 +52,8 @@ def run(
     guests = provide(study, lambda text: listener(progress.Message(text)))
     plan = calibrated.planned(study, results, guests)
     must_have_cells(study, plan)
+    if not calibrating and (why := _too_small(study, plan, results)) is not None:
+        listener(progress.Message(why))
     written = Path(study.file).read_text(encoding="utf-8") if study.file and Path(study.file).is_file() else None
     folder = RunFolder.create(
         results, study.name, study_json=msgspec.json.encode(study), study_toml=written, seed=seed, clock=clock
@@ -94,6 +97,12 @@ def resume(
     clients = Reached(run.opened.client)
     _hold(Session(study, folder, seed, plan, run, listener, on_step, guests, anyway=anyway, clients=clients))
     return folder
+
+
+def _too_small(study: Study, plan: Plan, results: Path) -> str | None:
+    from hugewise.analysis import budget  # noqa: PLC0415  (numpy and the tests behind it)
+
+    return budget.too_small(study, plan.cells, results)
 
 
 def discard_unbegun(path: Path) -> None:

@@ -1,0 +1,110 @@
+"""Whether a study's budget can decide anything: asked before hours are spent, not told after them.
+
+No comparison is decided before a number of pairs that follows from its share of the error rate alone (`stats.power`),
+however large its effect is. A budget with fewer blocks, or with time for fewer, ends undecided whatever is measured.
+How long a round of all cells takes is known from the newest run of the study; without one its attempts take at least
+their lead and their measured part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from hugewise.analysis import forecast, pilots
+from hugewise.analysis.earlier import of_study
+from hugewise.errors import HugewiseError
+from hugewise.plan.plan import Cell
+from hugewise.quantity import format_duration
+from hugewise.stats import power
+from hugewise.stats.family import ComparedCell
+from hugewise.study.study import Study
+
+__all__ = ["Round", "declared", "measured", "too_small"]
+
+_NEWEST = 3  # runs that are read wholly: a long campaign has hundreds
+
+
+class Round(NamedTuple):
+    """Seconds that one block of every cell takes at least, and how that is known."""
+
+    seconds: float
+    source: str
+
+
+def too_small(study: Study, cells: Sequence[Cell], results: Path) -> str | None:
+    """Why the study's budget decides no comparison, and the cure; None where it may decide one.
+
+    `results` is the folder of earlier runs, which tell how long a block takes. A screening makes no verdict, and counts
+    that repeat have a method that one block more may decide: for them it is None.
+    """
+    if study.method not in ("sequential", "fixed-n"):
+        return None
+    comparisons = len(pilots.judged(study, cells))
+    if not comparisons:
+        return None
+    blocks = study.budget.blocks
+    least: int | None = blocks
+    if study.method == "sequential":
+        least = power.least_pairs(forecast.level(study, comparisons), blocks)
+        if least is None:
+            return _few_blocks(study, comparisons)
+    assert least is not None
+    return _short(study, least, measured(study, cells, results) or declared(cells))
+
+
+def measured(study: Study, cells: Sequence[ComparedCell], results: Path) -> Round | None:
+    """From the newest runs of the study below `results`: the first that measured each of its arms. None: none did."""
+    for _, run in of_study(study, results)[:_NEWEST]:
+        with suppress(HugewiseError):
+            known = pilots.read(study, [run.path])
+            costs = [known[cell.id].cost(arm.name) if cell.id in known else 0.0 for cell in cells for arm in cell.arms]
+            if all(costs):
+                return Round(sum(costs), f"took {format_duration(sum(costs))} in {run.path}")
+    return None
+
+
+def declared(cells: Sequence[Cell]) -> Round:
+    """From the parameters: lead and measured part of the workloads that run for a time, one arm after the other."""
+    total = sum(_timed(cell.given(arm)) for cell in cells if cell.kind == "sequential" for arm in cell.arms)
+    return Round(total, f"takes {format_duration(total)} at least: the measured parts and their leads alone")
+
+
+def _timed(values: Mapping[str, object]) -> float:
+    """Seconds; 0 where the work is given, not the time."""
+    if values.get("operations") or values.get("transactions"):
+        return 0.0
+    parts = (values.get(name) for name in ("duration", "lead"))
+    return sum(float(part) for part in parts if isinstance(part, int | float))
+
+
+def _short(study: Study, least: int, round_: Round) -> str | None:
+    time = study.budget.time
+    if time is None or round_.seconds * least <= time:
+        return None
+    room = int(time / round_.seconds)
+    has = f"has room for {room} block{'' if room == 1 else 's'} of each cell" if room else "ends within the first round"
+    before = f"none of its comparisons is decided before block {least}"
+    if study.method == "fixed-n":
+        before = f"its method decides after all of its {least} blocks"
+    needed = format_duration(math.ceil(round_.seconds * least / 60) * 60)
+    return (
+        f"the budget is too small to decide anything: its time of {format_duration(time)} {has}"
+        f" (a round {round_.source}), and {before}: {needed} or more, or fewer cells and arms (--only, --arms)"
+    )
+
+
+def _few_blocks(study: Study, comparisons: int) -> str:
+    needed = next(n for n in range(study.budget.blocks + 1, power.WALKED) if _decides(study, comparisons, n))
+    several = f"{comparisons} comparison{'' if comparisons == 1 else 's'}"
+    return (
+        f"the budget is too small to decide anything: {study.budget.blocks} blocks cannot decide {several} at a"
+        f" confidence of {study.confidence:g} together, however large an effect is: --blocks {needed} or more"
+    )
+
+
+def _decides(study: Study, comparisons: int, blocks: int) -> bool:
+    return power.least_pairs(forecast.level(study, comparisons), blocks) is not None
