@@ -58,6 +58,13 @@ def test_a_scale_has_a_budget_of_its_own() -> None:
     assert of.budget == Budget(blocks=5, time=60.0)
 
 
+def test_a_scale_has_a_confidence_of_its_own() -> None:
+    of = study(WORKLOAD, confidence=0.95, scales={"sure": {"confidence": 0.9999}, "published": {"budget": {"blocks": 9}}})
+    assert [at_scale(of, name).confidence for name in ("sure", "published")] == [0.9999, 0.95]
+    with pytest.raises(StudyError, match="scales.sure.confidence = 1.5"):
+        study(WORKLOAD, scales={"sure": {"confidence": 1.5}})
+
+
 def test_what_is_stored_is_the_study_at_its_scale() -> None:
     of = study(WORKLOAD)
     found = at_scale(of, "published")

@@ -198,6 +198,7 @@ def at_scale(study: Study, scale: str) -> Study:
         budget=changed.budget or study.budget,
         guest=changed.guest or study.guest,
         design=changed.design or study.design,
+        confidence=changed.confidence or study.confidence,
         workload=tuple(use.at(scale) for use in study.workload),
     )
 

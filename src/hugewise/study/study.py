@@ -141,8 +141,8 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Mapping[str, StudyScale],
         scales(keys.table(StudyScale)),
         Key(
-            "What a scale changes beside its workloads: `budget` and `guest`, in place of the whole tables `[budget]`"
-            " and `[guest]`.",
+            "What a scale changes beside its workloads: `budget`, `guest` and `design`, in place of the whole tables, and"
+            " `confidence`.",
             'scales = { published = { budget = { blocks = 30, time = "48h" } } }',
         ),
     ] = {}

@@ -296,6 +296,9 @@ class StudyScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     design: Annotated[
         Design | None, Key("In place of the whole table `[design]`.", 'design = { slots = ["0-13", "14-27"] }')
     ] = None
+    confidence: Annotated[
+        float | None, keys.share(above=0.5, below=1), Key("In place of `confidence`.", "confidence = 0.9999")
+    ] = None
 
 
 class CalibrationRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
