@@ -127,7 +127,7 @@ def test_a_run_of_before_there_was_a_running_hash_says_so(call: Call, copy: Path
     of_before(copy)
     status, out, _ = call("report", copy)
     assert status == 0
-    assert "no running hash, made by an older version" in flat(out)
+    assert "the version that made them kept nothing to tell it by" in flat(out)
     status, _, err = call("report", "--expect", "ab" * 32, copy)
     assert status == 2
     assert "was not kept by its version" in err

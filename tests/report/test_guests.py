@@ -249,8 +249,8 @@ def test_a_run_on_the_host_has_no_such_section() -> None:
 
 def test_policies_are_set_by_the_knobs_of_the_guests_whoever_runs_it() -> None:
     for results in (lpc(), replace(lpc(), mechanism="process")):
-        assert run_line(results).endswith("policies set by system-wide knobs in their guests")
-    assert run_line(on_the_host()).endswith("policies set by system-wide knobs (root)")
+        assert run_line(results).endswith("policies set by settings of the whole system in their guests")
+    assert run_line(on_the_host()).endswith("policies set by settings of the whole system (as root)")
 
 
 def test_other_metrics_have_the_units_that_their_workload_declares() -> None:

@@ -23,7 +23,7 @@ SAID = [
     (Integrity(state="unaltered", hash=HASH), f"Its records are unaltered: their last hash is the expected {HASH}."),
     (Integrity(state="salvaged", hash=None, left_out=(LINE,)), "Salvaged: what was not what hugewise had written"),
     (Integrity(state="salvaged", hash=None, left_out=(LINE,)), "run.jsonl, line 7: it is not a record"),
-    (Integrity(state="no running hash", hash=None), "no running hash, made by an older version"),
+    (Integrity(state="no running hash", hash=None), "the version that made them kept nothing to tell it by"),
 ]
 ANYWAY = "session 1: root went on (--anyway) beside nobody (pid 7), who has the lock that accounts share"
 NEAR = "session 1: the lock of this host reaches only as far as /run/hugewise.lock"

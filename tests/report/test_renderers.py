@@ -58,6 +58,7 @@ def every(text: str) -> doc.Document:
     )
     return doc.Document(
         title=t(),
+        top=(doc.Headline("better", t()), doc.Line(t())),
         lead=(doc.Ran(t(), t(), t()), doc.Line(t()), doc.Line(t(), quiet=True)),
         sections=(
             doc.Section(t(), blocks, nav=t()),

@@ -161,7 +161,7 @@ def test_the_page_tells_everything(results: Results, page: Page) -> None:
     told += ["this machine has no hardware counters", "killed by signal 9: out of memory", "pool reserved"]
     told += ["memory with pool", "memory at most", "of it a pool"]
     told += ["1.00 GiB (baseline 1.00 GiB)", "page-sizes.cfg", "left out before", "q25", "promised size"]
-    told += ["steal was 7% of the time", "0.728 (20 blocks)", "policies set by system-wide knobs (root)"]
+    told += ["steal was 7% of the time", "0.728 (20 blocks)", "policies set by settings of the whole system (as root)"]
     for one in told:
         assert " ".join(one.split()).replace("`", "") in whole.replace("`", "")
 

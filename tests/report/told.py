@@ -61,4 +61,6 @@ def blocks(document: Document, kind: type[Kind]) -> list[Kind]:
                 found += within(block.blocks)
         return found
 
-    return within([*document.lead, *(block for section in document.sections for block in section.blocks)])
+    return within(
+        [*document.top, *document.lead, *(block for section in document.sections for block in section.blocks)]
+    )

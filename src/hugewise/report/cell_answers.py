@@ -23,6 +23,7 @@ __all__ = [
     "not_compared",
     "price",
     "ranked",
+    "resting",
     "selection",
     "separately",
     "together",
@@ -47,24 +48,34 @@ def ranked(cell: CellResult) -> tuple[Comparison, ...]:
     return tuple(sorted(cell.comparisons, key=rank))
 
 
-def _of_cell(results: Results, cell: CellResult) -> CellAnswer:
+def resting(cell: CellResult) -> Comparison | None:
+    """The comparison that the cell's answer rests on: the best, the most promising open one, or what shows that there
+    is nothing to set; None where nothing was compared.
+    """
     order = ranked(cell)
+    if any(one.verdict == "better" for one in order):
+        return order[0]
+    undecided = [one for one in order if one.verdict == "undecided"]
+    return max(undecided, key=lambda one: _gain(one, cell.metric.better)) if undecided else next(iter(order), None)
+
+
+def _of_cell(results: Results, cell: CellResult) -> CellAnswer:
+    order, rests = ranked(cell), resting(cell)
     by_verdict = {verdict: [one for one in order if one.verdict == verdict] for verdict in _ORDER}
     if better := by_verdict["better"]:
         return _better(cell, better, order)
-    if undecided := by_verdict["undecided"]:
-        best = max(undecided, key=lambda one: _gain(one, cell.metric.better))
-        of = "" if len(undecided) == 1 else f"`{printable(best.arm)}`: "
+    if (undecided := by_verdict["undecided"]) and rests is not None:
+        of = "" if len(undecided) == 1 else f"`{printable(rests.arm)}`: "
         names = separately((one.arm for one in undecided), "or")
-        found = f"whether {names} is better than {_base(cell)} is open; {of}{_effect(cell, best)}"
-        return _made(cell, "undecided", None, "Undecided", found, rests=best, order=order)
-    if known := by_verdict["equivalent"] + by_verdict["worse"]:
+        found = f"whether {names} is better than {_base(cell)} is open; {of}{_effect(cell, rests)}"
+        return _made(cell, "undecided", None, "Undecided", found, rests=rests, order=order)
+    if by_verdict["equivalent"] or by_verdict["worse"]:
         found = _nothing(results, by_verdict)
-        return _made(cell, "leave", cell.baseline, f"Leave it at {_base(cell)}", found, rests=known[0], order=order)
-    if not order:
+        return _made(cell, "leave", cell.baseline, f"Leave it at {_base(cell)}", found, rests=rests, order=order)
+    if rests is None:
         return _made(cell, "none", None, "No answer", "nothing was compared in this cell", rests=None, order=order)
-    found = plain(order[0].reason or "no verdict is possible").rstrip(".")
-    return _made(cell, "none", None, "No answer", found, rests=order[0], order=order)
+    found = plain(rests.reason or "no verdict is possible").rstrip(".")
+    return _made(cell, "none", None, "No answer", found, rests=rests, order=order)
 
 
 def _better(cell: CellResult, better: Sequence[Comparison], order: Sequence[Comparison]) -> CellAnswer:

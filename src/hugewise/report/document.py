@@ -211,7 +211,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A title, what it is about, and sections.
+    """A title, what it is about, and sections; `top` stands above all of these.
 
     The rest is for a page: what it is `about`, what it is called and headed by (else the title), how often each verdict
     was given, the files beside it, and the colours of arms.
@@ -220,6 +220,7 @@ class Document:
     title: str
     lead: tuple[Block, ...]
     sections: tuple[Section, ...]
+    top: tuple[Block, ...] = ()
     about: str = ""
     page: str = ""
     heading: str = ""

@@ -22,7 +22,7 @@ def escape(text: str) -> str:
 
 def markdown(document: doc.Document, *, figures: str = "figures") -> str:
     """The report's text; `figures` is the folder that its figures are linked in."""
-    parts = [f"# {escape(document.title)}", *_blocks(document.lead)]
+    parts = [f"# {escape(document.title)}", *_blocks(document.top), *_blocks(document.lead)]
     for section in document.sections:
         if section.only != "html":
             parts += [f"## {escape(section.title)}", *_blocks(section.blocks)]

@@ -29,6 +29,7 @@ __all__ = [
     "percent",
     "point",
     "ratio",
+    "room",
     "scale",
     "share",
     "size",
@@ -206,6 +207,31 @@ def bound(ratio: float | None, low: float | None, high: float | None) -> str:
     size = change(end, places=_places(ratio, below, above), sign=False).lstrip(MINUS)
     limit = "at least" if (end > 1) == (above is None) else "at most"
     return f"{f'{limit} ' if end <= _FAR else ''}{size} {'higher' if end > 1 else 'lower'}"
+
+
+def room(ratio: float | None, low: float | None, high: float | None) -> str:
+    """An interval in words: `38.0% to 42.0% lower`, `3.0% lower to 5.0% higher`, `at least 30% lower`; empty where
+    nothing is bounded.
+    """
+    below, above = ends(low, high)
+    if below is None or above is None:
+        return bound(ratio, low, high)
+    places = _places(ratio, below, above)
+    if above < 1:
+        return f"{_size(above, places)} to {_size(below, places)} lower"
+    if below > 1 and above <= _WIDE:
+        return f"{_size(below, places)} to {_size(above, places)} higher"
+    return f"{_sided(below, places)} to {_sided(above, places)}"
+
+
+def _size(ratio: float, places: int) -> str:
+    return change(ratio, places=places, sign=False).lstrip(MINUS)
+
+
+def _sided(ratio: float, places: int) -> str:
+    if ratio > _WIDE:
+        return f"{float(f'{ratio:.3g}'):,.0f} times as high"
+    return "no change" if ratio == 1 else f"{_size(ratio, places)} {'higher' if ratio > 1 else 'lower'}"
 
 
 def effect(ratio: float | None, low: float | None, high: float | None, same: int | None = None) -> str:

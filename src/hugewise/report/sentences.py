@@ -31,6 +31,7 @@ __all__ = [
     "metric_line",
     "run_line",
     "sentence",
+    "size_of",
     "strength",
     "tier_name",
     "winners",
@@ -207,7 +208,10 @@ def records(results: Results) -> Iterator[str]:
             yield "Salvaged: what was not what hugewise had written was left out; what remains carries no verdict."
             yield from (printable(one) for one in left_out)
         case Integrity(state="no running hash"):
-            yield "Whether its records are what was written cannot be told: no running hash, made by an older version."
+            yield (
+                "Whether its records are what was written cannot be told: the version that made them kept nothing to tell"
+                " it by."
+            )
         case Integrity(state="unaltered", hash=known):
             yield f"Its records are unaltered: their last hash is the expected {known}."
         case Integrity(hash=known):
@@ -265,9 +269,17 @@ def _distance(comparison: Comparison) -> str:
     ratio = comparison.ratio
     if ratio is None:
         return "changed"
+    if (size := size_of(comparison)) is None:
+        return f"has {numbers.point(ratio, comparison.low, comparison.high)}"
+    return size
+
+
+def size_of(comparison: Comparison) -> str | None:
+    """The effect in words: `25.2% lower`, `200% higher (a factor of 3)`; None where there is no finite one."""
+    ratio = comparison.ratio
+    if ratio is None or ratio == 0 or math.isinf(ratio):
+        return None
     size = numbers.exact(ratio) if comparison.constant else numbers.point(ratio, comparison.low, comparison.high)
-    if ratio == 0 or math.isinf(ratio):
-        return f"has {size}"
     text = f"{size.lstrip('+' + numbers.MINUS)} {'higher' if ratio > 1 else 'lower'}"
     factor = max(ratio, 1 / ratio)
     return f"{text} (a factor of {factor:.3g})" if factor >= 2 else text
@@ -344,8 +356,11 @@ def run_line(results: Results) -> str:
 def _mechanism(results: Results) -> str:
     """How the policies were set, in words."""
     if results.guests is not None:
-        return "system-wide knobs in their guests"
-    return {"system": "system-wide knobs (root)", "process": "per-process mechanisms (no root)"}[results.mechanism]
+        return "settings of the whole system in their guests"
+    return {
+        "system": "settings of the whole system (as root)",
+        "process": "settings of each program (without root)",
+    }[results.mechanism]
 
 
 def winners(results: Results) -> Iterable[tuple[CellResult, Comparison, ArmSummary]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hugewise.model.results import Results
-from hugewise.report.document import Document, Line, Ran
+from hugewise.report.document import Block, Document, Folded, Line, Ran
 from hugewise.report.figures.theme import colours
 from hugewise.report.numbers import when
 from hugewise.report.sections import answer, beside, guests
@@ -25,7 +27,7 @@ def report(results: Results) -> Document:
         lead=(
             Ran(results.run, when(results.started), run_line(results)),
             Line(earlier(results), quiet=True),
-            *(Line(said, quiet=True) for said in records(results)),
+            *_records(results),
         ),
         sections=(
             answer.answer(results),
@@ -39,6 +41,7 @@ def report(results: Results) -> Document:
             run(results),
             reading(results),
         ),
+        top=tuple(answer.top(results)),
         about=results.study,
         page=results.study,
         heading=results.question or results.study,
@@ -46,6 +49,16 @@ def report(results: Results) -> Document:
         files="report.json, attempts.csv, comparisons.csv and figures/",
         colours=colours(results),
     )
+
+
+def _records(results: Results) -> Iterator[Block]:
+    """Whether they are what was written: behind a line where nothing is amiss."""
+    said = tuple(Line(one, quiet=True) for one in records(results))
+    whole = results.integrity is not None and results.integrity.state in ("consistent", "unaltered")
+    if said and whole and results.state != "interrupted":
+        yield Folded("The run's records are whole", said, long=True)
+    else:
+        yield from said
 
 
 def summary(results: Results) -> Document:

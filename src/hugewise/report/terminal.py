@@ -44,6 +44,7 @@ def show(document: doc.Document, report: Path | None = None, console: Console | 
 
 def _parts(document: doc.Document, report: Path | None) -> Iterator[RenderableType]:
     yield _text(document.title, "bold")
+    yield from _blocks(document.top)
     yield from _blocks(document.lead)
     for section in (one for one in document.sections if not one.only):
         yield Text()

@@ -10,9 +10,20 @@ from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.report import document as doc
 from hugewise.report import numbers
 from hugewise.report.cause_words import paragraph
-from hugewise.report.cell_answers import answers, joined, memory_of, not_compared, price, ranked, selection, together
+from hugewise.report.cell_answers import (
+    SameAnswer,
+    answers,
+    joined,
+    memory_of,
+    not_compared,
+    price,
+    ranked,
+    selection,
+    together,
+)
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
+from hugewise.report.plain_answers import caveats, details, headline, in_a_line
 from hugewise.report.sections import ageing, within
 from hugewise.report.sections.programs import programs_table
 from hugewise.report.sections.values import unit_of
@@ -28,7 +39,7 @@ from hugewise.report.sentences import (
     sentence,
 )
 
-__all__ = ["answer", "brief", "brief_legend", "in_short", "tally"]
+__all__ = ["answer", "brief", "brief_legend", "in_short", "tally", "top"]
 
 # How an answer is marked: never by its colour alone.
 _MARKS: dict[AnswerState, str] = {
@@ -54,9 +65,33 @@ def in_short(several: Sequence[CellAnswer]) -> Iterator[doc.Headline]:
             (only,) = same.answers
             yield doc.Headline(mark, only.text, tuple(filter(None, (_capital(price(only)),))))
         else:
-            many = len(same.answers)
-            what = f"{same.heading} ({many} cell{'' if many == 1 else 's'})"
-            yield doc.Headline(mark, what, tuple(f"{one.cell}: {_of_cell(one)}" for one in same.answers))
+            yield doc.Headline(mark, _headed(same), tuple(f"{one.cell}: {_of_cell(one)}" for one in same.answers))
+
+
+def top(results: Results) -> Iterator[doc.Block]:
+    """What stands above all else of a report, in plain words; the same in exact ones behind a line."""
+    found = answers(results)
+    of = dict(zip((id(one) for one in found), results.cells, strict=True))
+    for same in joined(found):
+        if len(found) == 1:
+            (only,) = same.answers
+            lines = (*details(of[id(only)], only), *filter(None, (_capital(price(only)),)))
+            yield doc.Headline(_MARKS[same.state], headline(of[id(only)], only), lines)
+        else:
+            told = (
+                f"{one.cell}: {'; '.join(filter(None, (in_a_line(of[id(one)], one), price(one))))}."
+                for one in same.answers
+            )
+            yield doc.Headline(_MARKS[same.state], _headed(same), tuple(told))
+    yield from (doc.Line(told, quiet=True) for told in caveats(results))
+    exact = [one.text if len(found) == 1 else f"{one.cell}: {_of_cell(one)}" for one in found]
+    if any(one.state != "none" for one in found):
+        yield doc.Folded("The same in exact terms", (doc.Points(tuple(exact)), *_sure(results)), long=True)
+
+
+def _headed(same: SameAnswer) -> str:
+    many = len(same.answers)
+    return f"{same.heading} ({many} cell{'' if many == 1 else 's'})"
 
 
 def _of_cell(one: CellAnswer) -> str:
@@ -69,10 +104,10 @@ def _capital(text: str) -> str:
 
 
 def answer(results: Results) -> doc.Section:
-    """What to set, a panel for each cell, what its verdicts do and do not say, and every effect of the run."""
+    """Every effect of the run, a panel for each cell, and what its verdicts do and do not say. `top` stands above."""
     found = answers(results)
     nothing = doc.Verdicts((doc.Verdict("none", "Nothing was compared in this cell."),))
-    blocks: list[doc.Block] = [*in_short(found), *doc.some(_overview(results)), *_sure(results)]
+    blocks: list[doc.Block] = [*doc.some(_overview(results))]
     blocks += [
         doc.Bundle(
             "card",
@@ -91,7 +126,7 @@ def answer(results: Results) -> doc.Section:
     if lines := legend(results):
         blocks.append(doc.Bundle("legend", (doc.Heading(LEGEND_TITLE), doc.Points(lines))))
     shown = (*blocks, *doc.some(programs_table(results)))
-    return doc.Section("The answer", shown, key="answer", nav="Answer")
+    return doc.Section("The answer, cell by cell", shown, key="answer", nav="Answer")
 
 
 def brief(results: Results) -> Iterator[doc.Section]:
@@ -170,8 +205,8 @@ def _pool(arm: ArmSummary | None) -> int | None:
 def _overview(results: Results) -> doc.Figure | None:
     spec = overview(results, colours(results))
     caption = (
-        "Every effect: the policy's value divided by its baseline's, as a change; the grey band is the margin of "
-        "equivalence. The mark's shape tells the verdict."
+        "Every effect: how much each policy changes against its baseline. Mark: the best estimate, its shape tells the "
+        "verdict; line: what the measurements leave room for; grey band: changes too small to matter by the study."
     )
     text = "Every effect of the run with its interval and the margin band."
     return doc.Figure("overview", "overview", text, spec, caption) if spec else None

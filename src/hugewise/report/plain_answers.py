@@ -1,0 +1,87 @@
+"""A run's answer for readers who know no statistics: what to set, what it changes, what is still possible.
+
+The exact words (levels, and which verdicts hold together) are those of `cell_answers`; a page has them one click below.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hugewise.model.answer import CellAnswer
+from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.report import numbers
+from hugewise.report.cell_answers import answers, resting, selection, separately
+from hugewise.report.sentences import better_direction, size_of
+from hugewise.visible import printable
+
+__all__ = ["caveats", "details", "headline", "in_a_line"]
+
+
+def headline(cell: CellResult, one: CellAnswer) -> str:
+    """What to set and what that changes, of the only cell of a run."""
+    rests, base = resting(cell), f"`{printable(one.baseline)}`"
+    if one.state == "undecided":
+        return f"Undecided: whether {separately(one.open, 'or')} is better than {base} cannot be told yet."
+    if one.state in ("set", "weigh") and rests is not None:
+        return f"{one.text.removesuffix(f': {one.found}.')}: {_changed(cell, rests)}."
+    return one.text
+
+
+def details(cell: CellResult, one: CellAnswer) -> Iterator[str]:
+    """Below it: how often both were measured, what that leaves room for, and what the metric is."""
+    rests = resting(cell)
+    if rests is None or one.state == "none":
+        return
+    size = size_of(rests) if one.state == "undecided" else None
+    best = f"; the best estimate is {size}" if size is not None else ""
+    both = f"`{printable(rests.arm)}` and `{printable(rests.baseline)}`"
+    yield f"{both} both ran once in each of {_blocks(rests)}, in random order: {_left(rests)}{best}."
+    metric = cell.metric
+    told = f": {metric.description.rstrip('.')}" if metric.description else ""
+    yield printable(f"{metric.name} is in {metric.unit}, {better_direction(metric)}{told}.")
+
+
+def in_a_line(cell: CellResult, one: CellAnswer) -> str:
+    """The effect on one of several cells, below what to set for them: in brackets what is possible, and blocks."""
+    rests = resting(cell)
+    if rests is None or one.state in ("leave", "none"):
+        return one.found
+    shown = f"{_changed(cell, rests)} ({_left(rests)}; {_blocks(rests)})"
+    if one.state == "undecided":
+        return f"whether {separately(one.open, 'or')} is better cannot be told yet; `{printable(rests.arm)}`: {shown}"
+    return shown
+
+
+def caveats(results: Results) -> Iterator[str]:
+    """What a reader has to know of all answers together."""
+    found = answers(results)
+    if any(one.state != "none" for one in found):
+        wrong = numbers.percent(1 - results.confidence)
+        yield f"The chance that any verdict of this run on its policies is wrong is at most {wrong}."
+    if any(one.state in ("set", "weigh") for one in found) and selection(results):
+        yield (
+            "The best of several policies was chosen by the same measurements that judge it, so expect a little less "
+            "of it than the estimate says (hugewise advise tries it again in a run of its own)."
+        )
+
+
+def _changed(cell: CellResult, one: Comparison) -> str:
+    """`latency_ns is 40.0% lower than with base`."""
+    size, name = size_of(one), printable(cell.metric.name)
+    if size is None:
+        return f"so many runs failed that {name} has no size to compare"
+    return f"{name} is {size} than with `{printable(one.baseline)}`"
+
+
+def _blocks(one: Comparison) -> str:
+    blocks = f"{one.n} block{'' if one.n == 1 else 's'}"
+    return blocks if one.final else f"{blocks} so far, of {one.planned} planned"
+
+
+def _left(one: Comparison) -> str:
+    """What the measurements leave room for."""
+    if one.constant:
+        return "each time with the same difference"
+    room = numbers.room(one.ratio, one.low, one.high)
+    return f"what was measured leaves room for {room}" if room else "too little to say how far off the estimate may be"
