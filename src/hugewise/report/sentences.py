@@ -209,8 +209,8 @@ def records(results: Results) -> Iterator[str]:
             yield from (printable(one) for one in left_out)
         case Integrity(state="no running hash"):
             yield (
-                "Whether its records are what was written cannot be told: the version that made them kept nothing to tell"
-                " it by."
+                "Whether its records are what was written cannot be told: the version that made them kept nothing to "
+                "tell it by."
             )
         case Integrity(state="unaltered", hash=known):
             yield f"Its records are unaltered: their last hash is the expected {known}."
