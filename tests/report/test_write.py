@@ -149,7 +149,7 @@ def test_hostile_text_stays_text(text: str, page: Page) -> None:
 
 def test_figures_have_their_words(page: Page) -> None:
     figures = [a for tag, a in page.tags if tag == "svg" and a.get("role") == "img"]
-    assert len(figures) == 17
+    assert len(figures) == 20
     assert {a["aria-labelledby"] for a in figures} <= set(page.values("id"))
 
 

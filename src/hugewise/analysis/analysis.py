@@ -181,6 +181,7 @@ def _cell(
         steadiness=series.steady_arms(cell.id, names, attempts),
         tail=tuple(over_time.tail(contrasts, mine, paired)),
         idle=tuple(over_time.idle_memory(names, contrasts, mine, paired)),
+        footprints=tuple(over_time.footprints(contrasts, mine, paired)),
         stalls=stalls,
         over_time=tuple(over_time.series_of_arms(run.path, names, metric.name, mine, problems)),
         sampler=over_time.sampler_cost(mine),

@@ -10,7 +10,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import msgspec
@@ -83,6 +83,7 @@ class Values:
     measured: tuple[str, ...]
     found: Mapping[tuple[str, str], Sequence[float]]
     why: Mapping[tuple[str, str], str]
+    _medians: dict[tuple[str, str], tuple[float | None, int]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, cell: CellResult, attempts: Iterable[Attempt]) -> Values:
@@ -115,9 +116,11 @@ class Values:
         return cls(tuple(measured | lacking | common), tuple(measured), found, why)
 
     def median(self, arm: str, name: str) -> tuple[float | None, int]:
-        """Of the arm's values, and how many they are."""
-        values = self.found.get((arm, name), ())
-        return (statistics.median(values) if values else None), len(values)
+        """Of the arm's values, and how many they are; worked out once, as each arm is held against the baseline's."""
+        if (known := self._medians.get((arm, name))) is None:
+            values = self.found.get((arm, name), ())
+            known = self._medians[arm, name] = (statistics.median(values) if values else None), len(values)
+        return known
 
 
 def value_of(attempt: Attempt, metric: str) -> float | None:

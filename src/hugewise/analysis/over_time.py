@@ -19,15 +19,25 @@ import msgspec
 from hugewise.analysis.line_up import EVENTS, between
 from hugewise.errors import RunError
 from hugewise.model.metric import Metric
-from hugewise.model.over_time import ArmOverTime, ArmStall, IdleMemory, SamplerCost, TailQuantile
+from hugewise.model.over_time import ArmFootprint, ArmOverTime, ArmStall, IdleMemory, SamplerCost, TailQuantile
 from hugewise.model.results import Comparison
 from hugewise.model.sampled import MOST_SHARE, SampleSeries, Stall
 from hugewise.model.trial import Attempt, Block
 from hugewise.stats.method import Contrast
+from hugewise.stats.survival import survival
 from hugewise.stats.unjudged import Unjudged
 from hugewise.store.samples import samples
 
-__all__ = ["QUANTILES", "BesideJudged", "idle_memory", "sampler_cost", "series_of_arms", "tail", "worst_stalls"]
+__all__ = [
+    "QUANTILES",
+    "BesideJudged",
+    "footprints",
+    "idle_memory",
+    "sampler_cost",
+    "series_of_arms",
+    "tail",
+    "worst_stalls",
+]
 
 QUANTILES: Mapping[str, tuple[float, int]] = {
     "p50_us": (0.5, 1),
@@ -39,6 +49,7 @@ QUANTILES: Mapping[str, tuple[float, int]] = {
 """Metrics that are quantiles of a latency, and how many operations an attempt must have for each: ten beyond it."""
 
 _IDLE = "idle_footprint_bytes"
+_FOOTPRINT = "footprint_bytes"
 _STALLS = 5  # of each arm
 _MOST_POINTS = 600  # of a series in report.json
 
@@ -119,6 +130,33 @@ def idle_memory(
                 found, ratio=said.ratio, low=said.low, high=said.high, confidence=paired.confidence
             )
         yield found
+
+
+def footprints(
+    contrasts: Sequence[Contrast], attempts: Sequence[Attempt], paired: BesideJudged
+) -> Iterator[ArmFootprint]:
+    """Memory of each arm against its baseline's; nothing of an arm without it on either side."""
+    for contrast in contrasts:
+        mine, base = (
+            _median([one.metrics.get(_FOOTPRINT) for one in attempts if one.arm == arm])
+            for arm in (contrast.arm, contrast.baseline)
+        )
+        if mine is None or base is None:
+            continue
+        said = paired.comparison(contrast, Metric(_FOOTPRINT, "bytes", "lower", "memory at the proof"))
+        yield ArmFootprint(
+            arm=contrast.arm,
+            baseline=contrast.baseline,
+            value=mine,
+            value_baseline=base,
+            n=said.n,
+            ratio=said.ratio,
+            low=said.low,
+            high=said.high,
+            confidence=paired.confidence,
+            constant=said.constant,
+            reason=said.reason,
+        )
 
 
 def _median(values: Sequence[float | None]) -> float | None:
@@ -202,7 +240,8 @@ def shown(arm: str, attempt: Attempt, series: SampleSeries, of: int) -> ArmOverT
     places = sorted({*range(0, len(series.t_s), every), *([len(series.t_s) - 1] if series.t_s else [])})
     several = [between(series, first, last) for first, last in pairwise(places)]
     names = [name for name in EVENTS if any(one.get(name) for one in several)]
-    seconds = series.seconds
+    seconds, buckets = series.seconds, series.latency
+    slow = [] if buckets is None else survival(zip(buckets.up_to_ns, buckets.counts, strict=True))
     # The last interval is a part of one: its operations are not those of a second.
     whole = 0 if seconds is None else int(series.length_s / (seconds.interval_ns / 1e9) + 1e-9)
     return ArmOverTime(
@@ -218,6 +257,8 @@ def shown(arm: str, attempt: Attempt, series: SampleSeries, of: int) -> ArmOverT
         interval_s=None if seconds is None else seconds.interval_ns / 1e9,
         operations=() if seconds is None else seconds.operations[:whole],
         p99_us=() if seconds is None else tuple(None if one is None else one / 1e3 for one in seconds.p99_ns[:whole]),
+        latency_us=tuple(value / 1e3 for value, _ in slow),
+        as_slow=tuple(share for _, share in slow),
     )
 
 

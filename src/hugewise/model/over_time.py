@@ -8,7 +8,7 @@ import msgspec
 
 from hugewise.model.sampled import Stall
 
-__all__ = ["ArmOverTime", "ArmStall", "IdleMemory", "SamplerCost", "TailQuantile"]
+__all__ = ["ArmFootprint", "ArmOverTime", "ArmStall", "IdleMemory", "SamplerCost", "TailQuantile"]
 
 
 class TailQuantile(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +68,28 @@ class IdleMemory(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
+class ArmFootprint(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory of an arm at the proof (`footprint_bytes`: pages of pools that are in use with it) against the baseline's,
+    in pairs, with its interval by itself at `confidence`; it claims nothing.
+
+    value, value_baseline   medians of the accepted attempts, in bytes
+    n            pairs
+    ratio, low, high   arm/baseline: the typical ratio and its interval; an end is null where the pairs do not bound it
+    """
+
+    arm: str
+    baseline: str
+    value: float
+    value_baseline: float
+    n: int
+    ratio: float | None
+    low: float | None
+    high: float | None
+    confidence: float
+    constant: bool = False
+    reason: str = ""
+
+
 class SamplerCost(msgspec.Struct, frozen=True, kw_only=True):
     """CPU time of the sampler over that of the workload, in the measured parts of `n` accepted attempts.
 
@@ -92,6 +114,9 @@ class ArmOverTime(msgspec.Struct, frozen=True, kw_only=True):
     absent      what this machine does not have, and why
     interval_s  of `operations`, which were answered in each interval from 0 s on, and `p99_us`; null where the workload
                 does not tell them
+    latency_us  of its operations, from the whole histogram, and `as_slow`, the share of them that took as long or
+                longer, from 1 to that of the longest; thinned evenly over the logarithm of the share, and empty where
+                the workload keeps no histogram
     """
 
     arm: str
@@ -106,3 +131,5 @@ class ArmOverTime(msgspec.Struct, frozen=True, kw_only=True):
     interval_s: float | None
     operations: tuple[int, ...] = ()
     p99_us: tuple[float | None, ...] = ()
+    latency_us: tuple[float, ...] = ()
+    as_slow: tuple[float, ...] = ()

@@ -12,7 +12,7 @@ from hugewise.model.cause import Cause
 from hugewise.model.deployment import Deployment
 from hugewise.model.guest_results import Guests
 from hugewise.model.metric import Metric
-from hugewise.model.over_time import ArmOverTime, ArmStall, IdleMemory, SamplerCost, TailQuantile
+from hugewise.model.over_time import ArmFootprint, ArmOverTime, ArmStall, IdleMemory, SamplerCost, TailQuantile
 from hugewise.model.policy import Mechanism
 from hugewise.model.published_rows import Beside
 from hugewise.model.trial import Attempt, Judged
@@ -236,6 +236,7 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     stalls       the slowest operations of each arm, with what the kernel did in the same seconds
     over_time    the middle attempt of each arm over time
     idle         memory of idle servers beside their peak, where the study asked for it
+    footprints   memory of each arm against the baseline's, where attempts have it; never judged
     sampler      what reading the machine's counters cost; null where they were not read
     memory_age   what the host's memory had been through before each attempt; `memory` the limit of its programs, where
                  that is part of it, and `aged` what the memory was, by arm
@@ -258,6 +259,7 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     stalls: tuple[ArmStall, ...] = ()
     over_time: tuple[ArmOverTime, ...] = ()
     idle: tuple[IdleMemory, ...] = ()
+    footprints: tuple[ArmFootprint, ...] = ()
     sampler: SamplerCost | None = None
     memory_age: MemoryAge = "fresh"
     memory: int | None = None

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from hugewise.analysis.changes import Values
 from hugewise.model.results import CellResult, Results
 from hugewise.report.document import Block, Bundle, Figure, Heading, Line, Only, Section, some
+from hugewise.report.figures import heat, tail
 from hugewise.report.figures.coverage import coverage
 from hugewise.report.figures.distribution import distribution
 from hugewise.report.figures.effects import effects
 from hugewise.report.figures.histogram import histogram
 from hugewise.report.figures.means import means
 from hugewise.report.figures.over_time import latencies, pages
+from hugewise.report.figures.pareto import pareto, trades
 from hugewise.report.figures.points import points, thinning
 from hugewise.report.figures.theme import colours
 from hugewise.report.figures.time_order import time_order
@@ -33,6 +35,7 @@ from hugewise.report.sections.effects import (
 )
 from hugewise.report.sections.over_time import idle_table, sampler_line, stalls_table, tail_table
 from hugewise.report.sections.run import facts, folded
+from hugewise.report.sections.trades import trades_table
 from hugewise.report.sections.values import blocks_table, metrics_table, statistics_table
 from hugewise.report.sentences import metric_line
 from hugewise.visible import printable
@@ -42,8 +45,8 @@ __all__ = ["cell"]
 
 def cell(results: Results, number: int, of: CellResult) -> Section:
     """The section of the cell `number`, from 1."""
-    drawn = _figures(results, number, of)
     values = Values.of(of, results.attempts)
+    drawn = _figures(results, number, of, values)
     shared = within.common(of)
     workload = f"Workload {of.workload}."
     return Section(
@@ -53,7 +56,7 @@ def cell(results: Results, number: int, of: CellResult) -> Section:
             Only("markdown", (Line(workload),)),
             *some(Line(shared, quiet=True) if shared else None),
             Bundle("grid", some(drawn.get("means"), drawn.get("distribution"))),
-            *some(drawn.get("histogram")),
+            *some(drawn.get("histogram"), drawn.get("tail")),
             statistics_table(of, results.confidence),
             Only("html", (Heading("Effects"),)),
             *some(
@@ -63,9 +66,13 @@ def cell(results: Results, number: int, of: CellResult) -> Section:
                 spread_table(of),
                 end_points_table(of),
                 sensitivity_table(of),
+                drawn.get("pareto"),
+                trades_table(of),
+                drawn.get("heat"),
                 changes_table(results, of, values),
                 counters_table(results, of),
                 allocations_table(results, of, values),
+                drawn.get("operations"),
                 tail_table(of),
             ),
             Bundle(
@@ -98,10 +105,11 @@ def _part(title: str, figure: Block | None) -> Bundle:
     return Bundle("part", (Only("html", (Heading(title),)), *some(figure)))
 
 
-def _figures(results: Results, number: int, of: CellResult) -> Mapping[str, Figure]:
+def _figures(results: Results, number: int, of: CellResult, values: Values) -> Mapping[str, Figure]:
     """By kind; a figure without data is left out."""
     palette, level = colours(results), percent(results.confidence)
     thin = thinning(points(results, of))
+    changed = heat.heat_rows(of, values)
     metric, name, base = (printable(text) for text in (of.metric.name, of.cell, of.baseline))
     found = {
         "means": (
@@ -119,6 +127,30 @@ def _figures(results: Results, number: int, of: CellResult) -> Mapping[str, Figu
             histogram(results, of, palette),
             f"How the attempts' {metric} is spread, by policy, with each mean",
             "How the attempts are spread, in common bins; dashed: the mean of the policy's counted attempts.",
+        ),
+        "tail": (
+            tail.of_attempts(results, of, palette),
+            f"Share of the attempts whose {metric} was as large or larger, by policy, on a logarithmic scale",
+            "The tail: what share of the attempts took as long as a value or longer. From one line across to the next "
+            "are ten times fewer; the last point is the slowest attempt.",
+        ),
+        "operations": (
+            tail.of_operations(of, palette),
+            "Share of the operations that took as long or longer, by policy, on logarithmic scales",
+            "Every operation of the middle attempt of each policy: what share took as long as a value or longer. One "
+            "attempt each, so that curves that cross far down may do so by chance; the table compares attempts.",
+        ),
+        "heat": (
+            heat.heat(of, changed),
+            f"Change of every metric against {base}, by policy, as a table of colours",
+            heat.caption(changed, of.baseline),
+        ),
+        "pareto": (
+            pareto(of, trades(of), palette),
+            f"What each policy gains in {metric} against the memory that it takes more than {base}, with intervals",
+            "Gain against memory, each with its interval; the baseline is where the dashed lines cross. The thin line "
+            "joins what no other policy beats in both, by the estimates. Memory is that at the proof, in use: what "
+            "of a pool is reserved beyond that is not in it.",
         ),
         "effects": (
             effects(of, palette, results.margin),

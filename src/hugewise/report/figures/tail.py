@@ -1,0 +1,102 @@
+"""The tail of times: what share of the attempts, or of the operations, took as long as a value or longer.
+
+The share is on a logarithmic scale, on which one in a hundred has as much room as one in two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hugewise.model.results import CellResult, Results
+from hugewise.report.figures.parts import VALUES, layer, quantitative, said
+from hugewise.report.figures.points import points
+from hugewise.report.figures.theme import WIDTH, Spec, arm_marks, chart
+from hugewise.report.numbers import Scale, scale
+from hugewise.stats.survival import survival
+from hugewise.visible import printable
+
+__all__ = ["of_attempts", "of_operations"]
+
+_FEWEST = 10  # attempts of an arm below which there is no tail
+_LOG_FROM = 8.0  # largest value against the smallest from which the axis of values is logarithmic
+_TIMES = ("s", "ms", "us", "µs", "ns")
+_HEIGHT = 220
+_EDGE = 1.2  # room for marks at the ends of the scale of shares
+
+Curve = Sequence[tuple[float, float]]
+
+
+def of_attempts(results: Results, cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
+    """Of a cell that is judged by a time: a curve for each arm over its counted attempts."""
+    if cell.metric.unit not in _TIMES or cell.metric.better != "lower":
+        return None
+    counted = {"counted", "flagged as disturbed"}
+    found = [one for one in points(results, cell) if one.state in counted]
+    values = {
+        arm.arm: [one.value for one in found if one.arm == arm.arm and one.value is not None] for arm in cell.arms
+    }
+    if min((len(several) for several in values.values() if several), default=0) < _FEWEST:
+        return None
+    curves = {arm: survival((value, 1) for value in several) for arm, several in values.items() if several}
+    title = f"{printable(cell.metric.name)} of an attempt"
+    return _curves(curves, cell.metric.unit, title, "attempts", palette)
+
+
+def of_operations(cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
+    """Of a cell whose load generator keeps its whole histogram: a curve for each arm over the operations of its middle
+    attempt.
+    """
+    curves = {one.arm: list(zip(one.latency_us, one.as_slow, strict=True)) for one in cell.over_time if one.latency_us}
+    return _curves(curves, "us", "latency of an operation", "operations", palette) if curves else None
+
+
+def _curves(curves: Mapping[str, Curve], unit: str, title: str, of: str, palette: Mapping[str, str]) -> Spec:
+    every = [value for curve in curves.values() for value, _ in curve]
+    shown = scale(unit, every)
+    rows = [row for arm, curve in curves.items() for row in _rows(arm, curve, shown, of)]
+    logarithmic = min(every) > 0 and max(every) / min(every) >= _LOG_FROM
+    x = quantitative(
+        "value",
+        title=f"{title}, {shown.unit}{', log scale' if logarithmic else ''}",
+        scale={**VALUES, "type": "log" if logarithmic else "linear"},
+        axis={"tickCount": 6, "offset": 8},
+    )
+    decades = math.ceil(-math.log10(min(share for curve in curves.values() for _, share in curve)) - 1e-9) or 1
+    y = quantitative(
+        "share",
+        title=f"{of} that took as long or longer",
+        scale={"type": "log", "domain": [10.0**-decades / _EDGE, _EDGE], "nice": False},
+        axis={
+            "grid": True,
+            "values": [10.0**-place for place in range(decades + 1)],
+            "labelExpr": "format(datum.value, '.12~%')",
+        },
+    )
+    colour, shape = arm_marks(curves, palette)
+    layers = [
+        layer("line", {"x": x, "y": y}, whose=True, interpolate="step-before", strokeWidth=1.8),
+        layer("point", {"x": x, "y": y, "shape": shape}, tells=True, filled=True, size=16, opacity=0.9),
+    ]
+    looks = {"width": WIDTH, "height": _HEIGHT, "encoding": {"color": colour}}
+    return chart({**looks, "data": {"values": rows}, "layer": layers})
+
+
+def _rows(arm: str, curve: Curve, unit: Scale, of: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "arm": printable(arm),
+            "value": value * unit.factor,
+            "share": share,
+            **said(arm, f"{arm}: {_share(share)} of the {of} took {unit.text(value)} or longer"),
+        }
+        for value, share in curve
+    ]
+
+
+def _share(share: float) -> str:
+    """To three digits, however small: `100%`, `1.25%`, `0.00032%`."""
+    places = max(0, 2 - math.floor(math.log10(share * 100)))
+    text = f"{share * 100:.{places}f}"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text}%"
