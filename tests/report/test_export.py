@@ -12,10 +12,13 @@ from typing import Any
 import duckdb
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
+from hugewise.analysis.analysis import analyze
 from hugewise.cli.main import cli
 from hugewise.errors import StorageError, UserError
-from hugewise.report import export
+from hugewise.report import export, export_rows
+from hugewise.store.folder import RunFolder
 from tests.analysis.test_combining import a_run
 from tests.requirements import need
 
@@ -99,7 +102,7 @@ def before(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "mine.csv"
     path.write_text("mine")
     yield path
-    assert {each.name for each in tmp_path.iterdir()} == {"mine.csv", "results"}
+    assert {each.name for each in tmp_path.iterdir()} - {"mine.verdicts.csv"} == {"mine.csv", "results"}
 
 
 def test_what_is_there_is_replaced_only_when_asked(run: Path, before: Path) -> None:
@@ -114,6 +117,7 @@ def test_a_file_that_comes_meanwhile_is_left(run: Path, before: Path, monkeypatc
     monkeypatch.setattr(os.path, "lexists", lambda _: False)
     assert isinstance(called(run, before).exception, UserError)
     assert before.read_text() == "mine"
+    assert not before.with_name("mine.verdicts.csv").exists()
 
 
 def test_a_disk_that_is_full_leaves_nothing(run: Path, before: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +128,7 @@ def test_a_disk_that_is_full_leaves_nothing(run: Path, before: Path, monkeypatch
     done = called(run, before, "--force")
     assert isinstance(done.exception, StorageError) and "No space left" in done.exception.message
     assert before.read_text() == "mine"
+    assert not before.with_name("mine.verdicts.csv").exists()
 
 
 def test_a_link_is_replaced_and_not_followed(run: Path, tmp_path: Path) -> None:
@@ -159,3 +164,63 @@ def test_hostile_names_run_no_formula_and_break_no_line(tmp_path: Path) -> None:
     with (tmp_path / "o.csv").open(newline="", encoding="utf-8") as file:
         assert {row["cell"] for row in csv.DictReader(file)} == {'\'=cmd|"x" # EOF'}
     assert (tmp_path / "o.prom").read_text().count("\n# EOF") == 1
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_every_verdict_is_in_a_second_file(run: Path, tmp_path: Path, ending: str) -> None:
+    done = called(run, tmp_path / f"out.{ending}")
+    assert "2 verdicts in" in done.output.replace("\n", " ")
+    told = duckdb.sql(
+        f"select arm, end_point, verdict, n, ratio, low, high, unit, run from '{tmp_path}/out.verdicts.{ending}'"  # noqa: S608
+    ).fetchall()
+    (cell,) = analyze(run).cells
+    assert sorted(row[:-2] for row in told) == sorted(
+        (one.arm, False, one.verdict, one.n, one.ratio, one.low, one.high) for one in cell.comparisons
+    )
+    assert {row[-2:] for row in told} == {("ns", run.name)}
+
+
+def test_end_points_are_told_as_such_and_change_no_row_of_an_attempt(run: Path, tmp_path: Path) -> None:
+    results = analyze(run)
+    (cell,) = results.cells
+    beyond = replace(cell.comparisons[0], estimand="ratio of means", verdict="undecided", ratio=0.5)
+    with duckdb.connect() as connection:
+        read = RunFolder(run).read()
+        whole = replace(results, cells=(replace(cell, end_points=(beyond,)),))
+        export_rows.prepared(connection, read, whole)
+        found = connection.execute("select end_point, estimand, ratio from verdicts order by all").fetchall()
+        counts = sum(export_rows.rows(connection, read, whole))
+    assert [row for row in found if row[0]] == [(True, "ratio of means", 0.5)]
+    assert len(found) == 3
+    assert called(run, tmp_path / "out.csv").output.startswith(f"{counts} rows")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "prom"])
+def test_pieces_make_the_same_file_in_the_same_order(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    called(run, tmp_path / f"whole.{ending}")
+    monkeypatch.setattr(export_rows, "_AT_ONCE", 5)  # 36 attempts
+    monkeypatch.setattr(export, "_PIECES", 3)
+    called(run, tmp_path / f"pieces.{ending}")
+    if ending == "parquet":
+        whole, pieces = (
+            duckdb.sql(f"select * from '{tmp_path / name}.parquet'").fetchall()  # noqa: S608
+            for name in ("whole", "pieces")
+        )
+        assert whole == pieces
+        order = [(row[12], row[16], row[23]) for row in whole]  # block, number, metric
+        assert [row[2] for row in order[:3]] == sorted(row[2] for row in order[:3])
+    else:
+        whole_text, pieces_text = ((tmp_path / f"{name}.{ending}").read_text() for name in ("whole", "pieces"))
+        assert whole_text == pieces_text
+
+
+def test_a_second_file_that_is_there_is_replaced_only_when_asked(run: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "out.verdicts.csv"
+    theirs.write_text("theirs")
+    assert isinstance(called(run, tmp_path / "out.csv").exception, UserError)
+    assert theirs.read_text() == "theirs"
+    assert not (tmp_path / "out.csv").exists()
+    assert called(run, tmp_path / "out.csv", "--force").exit_code == 0
+    assert theirs.read_text().startswith("study,")

@@ -24,11 +24,14 @@ __all__ = ["export"]
 def export(run_: Path, to: Path, *, force: bool) -> None:
     """Write a row for each attempt and metric of the run in the folder RUN.
 
-    With cell, arm, block, unit and verdict; what has no value is null. The file is written whole or not at all, and the
-    run stays as it is: also one that is being measured.
+    With cell, arm, block, unit and verdict; what has no value is null. Beside a FILE.parquet or FILE.csv is
+    FILE.verdicts.parquet or .csv, a row for each comparison and end point. Files are written whole or not at all, and
+    the run stays as it is: also one that is being measured.
     """
     from hugewise.report.export import export as write  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.visible import printable, say  # noqa: PLC0415
 
-    count = write(run_, to, force=force)
-    say(f"{count} rows in {printable(to)}")
+    done = write(run_, to, force=force)
+    say(f"{done.rows} rows in {printable(to)}")
+    if done.verdicts is not None:
+        say(f"{done.comparisons} verdicts in {printable(done.verdicts)}")

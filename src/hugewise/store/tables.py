@@ -7,18 +7,20 @@ value where it is a number), `blocks`. The files stay the truth: nothing is writ
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from hugewise.model.trial import Attempt
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Run
 
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["tables", "tables_of"]
+__all__ = ["have_attempts", "have_blocks", "tables", "tables_of"]
 
 _COLUMNS = {
     "run": "VARCHAR",
@@ -57,6 +59,7 @@ _COLUMNS = {
     "series": "DOUBLE[]",
     "facts": "MAP(VARCHAR, JSON)",  # texts and numbers: the view `facts` tells them apart
 }
+_BLOCK = {"block": "INTEGER", "cell": "VARCHAR", "state": "VARCHAR", "reason": "VARCHAR"}
 _VIEWS = """
 create view observations as
   select block, cell, arm, number, state, unnest(map_keys(metrics)) as metric, unnest(map_values(metrics)) as value
@@ -86,19 +89,36 @@ def tables(folder: Path) -> duckdb.DuckDBPyConnection:
 def tables_of(run: Run) -> duckdb.DuckDBPyConnection:
     """The same of a run that was read."""
     import duckdb  # noqa: PLC0415  (150 ms that only its users should pay)
-    import numpy as np  # noqa: PLC0415
 
     connection = duckdb.connect()
-    connection.execute("create table blocks (block integer, cell varchar, state varchar, reason varchar)")
-    for block in run.blocks:
-        connection.execute(
-            "insert into blocks values (?, ?, ?, ?)", [block.number, block.cell, block.state, block.reason]
-        )
-    rows = [msgspec.json.encode({name: getattr(one, name) for name in _COLUMNS}).decode() for one in run.attempts]
-    row = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
-    connection.execute(f"create type attempt as struct({row})")
-    connection.register("stored", {"record": np.array(rows, dtype=object)})
-    connection.execute("create table attempts as select unnest(cast(cast(record as json) as attempt)) from stored")
-    connection.unregister("stored")
+    have_blocks(connection, run)
+    have_attempts(connection, run.attempts)
     connection.execute(_VIEWS)
     return connection
+
+
+def have_blocks(connection: duckdb.DuckDBPyConnection, run: Run) -> None:
+    """Have the table `blocks`."""
+    rows = [{"block": one.number, "cell": one.cell, "state": one.state, "reason": one.reason} for one in run.blocks]
+    _from_json(connection, "blocks", _BLOCK, rows)
+
+
+def have_attempts(connection: duckdb.DuckDBPyConnection, attempts: Sequence[Attempt]) -> None:
+    """Have the table `attempts` with these, in this order, in place of the one that there was."""
+    rows = [{name: getattr(one, name) for name in _COLUMNS} for one in attempts]
+    _from_json(connection, "attempts", _COLUMNS, rows)
+
+
+def _from_json(
+    connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, str], rows: Sequence[Mapping[str, object]]
+) -> None:
+    import numpy as np  # noqa: PLC0415
+
+    row = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+    texts = [msgspec.json.encode(one).decode() for one in rows]
+    connection.register("stored", {"record": np.array(texts, dtype=object)})
+    connection.execute(
+        f"create or replace table {table} as"  # noqa: S608  (two fixed names)
+        f" select unnest(cast(cast(record as json) as struct({row}))) from stored"
+    )
+    connection.unregister("stored")
