@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from hugewise.model.published_rows import Beside, Level, Measured
 from hugewise.model.results import Comparison, Results, Spread
@@ -13,19 +14,25 @@ from hugewise.model.trial import Attempt
 from hugewise.report.sections.beside import published_words
 from hugewise.visible import printable
 
-__all__ = ["attempts", "comparisons", "field", "published"]
+__all__ = ["attempt_lines", "attempts", "comparisons", "field", "published"]
 
 _ATTEMPT = (
     *("run", "session", "block", "cell", "arm", "baseline", "policy", "mechanism", "order", "slot", "number", "state"),
     *("reason", "started", "ended", "wall_s", "cpu_s", "overhead_s", "steal_s", "boot_id", "environment_pad"),
     *("peak_bytes", "pool_bytes", "exit_code", "signal"),
 )
+_AT_ONCE = 1_000
 _COMPARISON = tuple(name for name in Comparison.__struct_fields__ if name not in ("tiers", "warnings", "spread"))
 
 
 def attempts(results: Results) -> str:
-    """One row per attempt, with its delivery, pressure, disturbances, every metric as `metric.NAME`, covariates, and
-    what its guest was as `guest.NAME`.
+    """`attempt_lines` as one text."""
+    return "".join(attempt_lines(results))
+
+
+def attempt_lines(results: Results) -> Iterator[str]:
+    """The head, then some rows at a time: one row per attempt, with its delivery, pressure, disturbances, every metric
+    as `metric.NAME`, covariates, and what its guest was as `guest.NAME`.
     """
     metrics = _names(one.metrics for one in results.attempts)
     pressure = _names(one.pressure for one in results.attempts)
@@ -52,7 +59,10 @@ def attempts(results: Results) -> str:
             *(one.guest.get(name) for name in guest),
         ]
 
-    return _text(head, map(row, results.attempts))
+    yield _text(head, ())
+    left = map(row, results.attempts)
+    while some := list(islice(left, _AT_ONCE)):
+        yield _lines(some)
 
 
 def comparisons(results: Results) -> str:
@@ -121,10 +131,12 @@ def _names(mappings: Iterable[Iterable[str]]) -> list[str]:
 
 
 def _text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    return _lines([head]) + _lines(rows)
+
+
+def _lines(rows: Iterable[Sequence[object]]) -> str:
     out = io.StringIO(newline="")
-    writer = csv.writer(out)
-    writer.writerow(map(field, head))
-    writer.writerows([value if type(value) is float else field(value) for value in row] for row in rows)
+    csv.writer(out).writerows([value if type(value) is float else field(value) for value in row] for row in rows)
     return out.getvalue()
 
 

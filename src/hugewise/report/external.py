@@ -215,4 +215,4 @@ def write(results: ExternalResults, told: doc.Document, folder: Path | str) -> d
 
     Raises StorageError, UserError.
     """
-    return write_document(told, folder, {"json": ("report.json", encode(results))})
+    return write_document(told, folder, {"json": ("report.json", (encode(results),))})

@@ -381,4 +381,4 @@ def write(results: FleetResults, folder: Path | str) -> dict[str, Path]:
 
     Raises StorageError, UserError.
     """
-    return write_document(report(results), folder, {"json": ("fleet.json", encode(results))})
+    return write_document(report(results), folder, {"json": ("fleet.json", (encode(results),))})

@@ -16,7 +16,7 @@ from hugewise.errors import StorageError
 from hugewise.report import fonts
 from hugewise.report.figures.parts import BY
 
-__all__ = ["inline", "png", "render", "standalone"]
+__all__ = ["inline", "need_room", "png", "render", "standalone"]
 
 _ENGINE = 65 << 30  # measured: V8's cage of pointers
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -40,13 +40,14 @@ def render(spec: Mapping[str, Any]) -> str:
 
     Raises StorageError where the engine would find no room: it ends the process then.
     """
-    _need_room()
+    need_room()
     import vl_convert  # noqa: PLC0415  (84 MB on disk: only when figures are drawn)
 
     return str(vl_convert.vegalite_to_svg(_marked(spec), allowed_base_urls=[])).replace(_MARK, "")
 
 
-def _need_room() -> None:
+def need_room() -> None:
+    """Raises StorageError where the engine would find no room."""
     try:
         mmap.mmap(-1, _ENGINE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
     except OSError as error:

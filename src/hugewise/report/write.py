@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from hugewise.beneath import Folder
 from hugewise.errors import StorageError
-from hugewise.files import made_folder, own, write_whole
+from hugewise.files import drafted, made_folder, own
 from hugewise.model.results import Results
 from hugewise.report.document import Document, figures
 
@@ -28,20 +28,23 @@ def write(results: Results, folder: Path | str) -> dict[str, Path]:
     from hugewise.report import csv, json  # noqa: PLC0415  (as the engines below: only for those who write a report)
     from hugewise.report.study import report  # noqa: PLC0415
 
-    data = {
-        "json": ("report.json", json.encode(results)),
-        "attempts": ("attempts.csv", csv.attempts(results).encode()),
-        "comparisons": ("comparisons.csv", csv.comparisons(results).encode()),
+    data: dict[str, tuple[str, Iterable[bytes]]] = {
+        "json": ("report.json", (json.encode(results),)),
+        "attempts": ("attempts.csv", (some.encode() for some in csv.attempt_lines(results))),
+        "comparisons": ("comparisons.csv", (csv.comparisons(results).encode(),)),
     }
     if results.beside is not None:
-        data["published"] = ("published.csv", csv.published(results.beside).encode())
+        data["published"] = ("published.csv", (csv.published(results.beside).encode(),))
     return write_document(report(results), folder, data)
 
 
-def write_document(document: Document, folder: Path | str, data: Mapping[str, tuple[str, bytes]]) -> dict[str, Path]:
-    """Write the document's figures, the files of `data` (key -> name and content), report.md and report.html.
+def write_document(
+    document: Document, folder: Path | str, data: Mapping[str, tuple[str, Iterable[bytes]]]
+) -> dict[str, Path]:
+    """Write the files of `data` (key -> name and content in pieces), the document's figures, report.md and report.html.
 
-    Returns the path of each by its key. Raises StorageError, UserError.
+    Each is written as it is made: of a large run none has to stay in memory beside what draws the figures. Returns the
+    path of each by its key. Raises StorageError, UserError.
     """
     from hugewise.report import images  # noqa: PLC0415
     from hugewise.report.html import html  # noqa: PLC0415
@@ -49,23 +52,26 @@ def write_document(document: Document, folder: Path | str, data: Mapping[str, tu
 
     place = Path(folder)
     with _errors(place), held_folder(place) as held:
-        files: dict[str, tuple[str, bytes]] = {}
+        images.need_room()
+        paths = _written(held, place, data)
         inline: dict[str, str] = {}
-        for figure in figures(document):
-            drawn = images.render(dict(figure.spec))
-            alone = images.standalone(drawn)
-            inline[figure.key] = images.inline(drawn, name=f"figure-{figure.key}", title=figure.text)
-            for kind, drawing in (("svg", alone.encode()), ("png", images.png(alone))):
-                files[f"{figure.key}.{kind}"] = (f"{figure.stem}.{kind}", drawing)
-        told = {
-            "markdown": ("report.md", markdown(document).encode()),
-            "html": ("report.html", html(document, inline).encode()),
-        }
-        paths: dict[str, Path] = {}
-        if files:
+        drawings = list(figures(document))
+        if drawings:
             with _below(held, FIGURES) as below:
-                paths |= _written(below, place / FIGURES, files)
-        return paths | _written(held, place, {**data, **told})
+                for figure in drawings:
+                    drawn = images.render(dict(figure.spec))
+                    alone = images.standalone(drawn)
+                    inline[figure.key] = images.inline(drawn, name=f"figure-{figure.key}", title=figure.text)
+                    files = {
+                        f"{figure.key}.{kind}": (f"{figure.stem}.{kind}", (drawing,))
+                        for kind, drawing in (("svg", alone.encode()), ("png", images.png(alone)))
+                    }
+                    paths |= _written(below, place / FIGURES, files)
+        told = {
+            "markdown": ("report.md", (markdown(document).encode(),)),
+            "html": ("report.html", (html(document, inline).encode(),)),
+        }
+        return paths | _written(held, place, told)
 
 
 @contextmanager
@@ -103,8 +109,8 @@ def _below(held: Folder, name: str) -> Folder:
         return made
 
 
-def _written(folder: Folder, called: Path, files: Mapping[str, tuple[str, bytes]]) -> dict[str, Path]:
-    """Write the files (name and content by key), each whole; the path of each. Raises OSError that names it.
+def _written(folder: Folder, called: Path, files: Mapping[str, tuple[str, Iterable[bytes]]]) -> dict[str, Path]:
+    """Write the files (name and content in pieces by key), each whole; the path of each. Raises OSError that names it.
 
     In a folder of whom root works for, they are theirs.
     """
@@ -113,7 +119,8 @@ def _written(folder: Folder, called: Path, files: Mapping[str, tuple[str, bytes]
     for key, (name, content) in files.items():
         paths[key] = called / name
         try:
-            write_whole(Path(f"/proc/self/fd/{folder.fileno()}", name), content, owner=owner)
+            with drafted(Path(f"/proc/self/fd/{folder.fileno()}", name), owner=owner) as file:
+                file.writelines(content)
         except OSError as error:
             error.filename = str(paths[key])
             raise
