@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hugewise.report.figures.parts import VALUES, layer, quantitative
+from hugewise.report.figures.parts import VALUES, layer, quantitative, said
 from hugewise.report.figures.theme import INK, WIDTH, Spec, chart
+from hugewise.report.numbers import effect
 from hugewise.visible import printable
 
 __all__ = ["backed"]
@@ -27,7 +28,7 @@ def backed(
     `points`: `share` in percent, and `change`, `low`, `high` of the metric in percent (an end that is not known: None);
     `smooth`: percent backed, change in percent; `knee`: its percent with both ends.
     """
-    rows = [dict(point) for point in points if point["change"] is not None]
+    rows = [{**point, **said("", _told(point, metric))} for point in points if point["change"] is not None]
     x = quantitative("share", title="of the heap on huge pages, %", scale={"domain": [0, 100], "padding": 8})
     y = quantitative(
         "change",
@@ -58,6 +59,14 @@ def backed(
             color=_COLOUR,
             strokeWidth=2,
         ),
-        layer("point", {"x": x, "y": y}, color=_COLOUR, filled=True, size=55, opacity=1),
+        layer("point", {"x": x, "y": y}, tells=True, color=_COLOUR, filled=True, size=55, opacity=1),
     ]
     return chart({"width": WIDTH, "height": _HEIGHT, "data": {"values": rows}, "layer": layers})
+
+
+def _told(point: Mapping[str, float | None], metric: str) -> str:
+    """`40% on huge pages: tps +3.1% (+2.0% to +4.2%)`."""
+    ratio, low, high = (
+        None if (percent := point[name]) is None else 1 + percent / 100 for name in ("change", "low", "high")
+    )
+    return f"{point['share']:.4g}% on huge pages: {metric} {effect(ratio, low, high)}"

@@ -9,7 +9,7 @@ from typing import Any
 from hugewise.model.over_time import ArmOverTime
 from hugewise.model.results import CellResult
 from hugewise.report.figures.coverage import kind_colours, kind_label, kind_order
-from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, strips
+from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, said, strips
 from hugewise.report.figures.theme import INK, Spec
 from hugewise.report.numbers import scale
 from hugewise.visible import printable
@@ -103,13 +103,22 @@ def latencies(cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
         strip_names += [throughput, slow]
         for place, count in enumerate(one.operations):
             base = {"t": (place + 0.5) * interval, "by": printable(one.arm)}
-            rows.append({**base, "arm": throughput, "value": count / interval * work.factor})
+            when = f"second {place * interval:,.4g} to {(place + 1) * interval:,.4g}"
+            told = said(one.arm, f"{one.arm}: {work.text(count / interval)}, {when}")
+            rows.append({**base, "arm": throughput, "value": count / interval * work.factor, **told})
             value = one.p99_us[place] if place < len(one.p99_us) else None
             if value is not None:
-                rows.append({**base, "arm": slow, "value": value * time.factor})
+                told = said(one.arm, f"{one.arm}: p99 {time.text(value)}, {when}")
+                rows.append({**base, "arm": slow, "value": value * time.factor, **told})
         top = max((value for value in one.p99_us if value), default=0.0) * time.factor
         rows += [
-            {"arm": slow, "t": t, "event": MARKED[name], "value": top * (1.12 + 0.12 * list(MARKED).index(name))}
+            {
+                "arm": slow,
+                "t": t,
+                "event": MARKED[name],
+                "value": top * (1.12 + 0.12 * list(MARKED).index(name)),
+                **said(one.arm, f"{one.arm}: {MARKED[name]} at second {t:,.4g}, more than twice the usual"),
+            }
             for name, values in one.events.items()
             if name in MARKED
             for t in _unusual(one, values)
@@ -131,9 +140,14 @@ def latencies(cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
         "legend": {"symbolSize": 60, "symbolFillColor": INK, "symbolStrokeColor": INK},
         "scale": {"domain": seen, "range": [_SHAPES[list(MARKED.values()).index(name)] for name in seen]},
     }
-    layers = [layer("line", {"y": y, "color": colour}, "!datum.event", strokeWidth=1.6)]
+    layers = [
+        layer("line", {"y": y, "color": colour}, "!datum.event", whose=True, strokeWidth=1.6),
+        layer("point", {"y": y, "color": colour}, "!datum.event", tells=True, filled=True, size=5, opacity=1),
+    ]
     if seen:
-        layers.append(layer("point", {"y": y, "shape": marks}, "datum.event", filled=True, size=34, color=INK))
+        layers.append(
+            layer("point", {"y": y, "shape": marks}, "datum.event", tells=True, filled=True, size=34, color=INK)
+        )
     spec = strips(rows, strip_names, None, {"x": x}, layers, 60)
     return {**spec, "resolve": {"scale": {"y": "independent"}}}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hugewise.external.types import ArmFigures
-from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, strips
+from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, said, strips
 from hugewise.report.figures.theme import INK, Spec, nominal
 from hugewise.report.numbers import Scale
 from hugewise.visible import printable
@@ -30,8 +30,8 @@ def histogram(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale
     y = quantitative("count", title=None, scale={"type": "sqrt"}, axis=COUNTS)
     bins, middle = {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"datum": 0}}, {"x": {**x, "field": "middle"}, "y": y}
     layers = [
-        layer("bar", bins, "!datum.outlying", opacity=0.75),
-        layer("point", middle, "datum.outlying", filled=True, size=30, opacity=0.9),
+        layer("bar", bins, "!datum.outlying", tells=True, opacity=0.75),
+        layer("point", middle, "datum.outlying", tells=True, filled=True, size=30, opacity=0.9),
     ]
     encoding = {"x": x, "y": y, "color": _color(arms, colour)}
     return strips(rows, _names(arms), "count, square-root scale", encoding, layers)
@@ -45,7 +45,8 @@ def qq_plot(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale, 
         if found is None:
             continue
         for expected, value in zip(found.theoretical.tolist(), found.observed.tolist(), strict=True):
-            rows.append({"arm": name, "expected": round(expected, 4), "value": value * unit.factor})
+            told = said(arm.arm, f"{arm.arm}: {unit.text(value)}, where a normal sample has quantile {expected:.2f}")
+            rows.append({"arm": name, "expected": round(expected, 4), "value": value * unit.factor, **told})
         for expected in (found.theoretical[0], found.theoretical[-1]):
             line = arm.figures.median + arm.figures.robust_sd * float(expected)
             lines.append({"arm": name, "expected": round(float(expected), 4), "line": line * unit.factor})
@@ -57,7 +58,7 @@ def qq_plot(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale, 
     bulk, values = {"y": {**y, "field": "line"}}, {"y": y, "color": _color(arms, colour)}
     layers = [
         layer("line", bulk, "isValid(datum.line)", color=INK, opacity=0.5, strokeDash=[4, 3]),
-        layer("point", values, "isValid(datum.value)", filled=True, size=16, opacity=0.8),
+        layer("point", values, "isValid(datum.value)", tells=True, filled=True, size=16, opacity=0.8),
     ]
     return strips([*rows, *lines], _names(arms), None, {"x": x}, layers, 140)
 
@@ -66,7 +67,12 @@ def in_time_order(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: S
     """Values by their place in time, a strip for each arm whose order is known; at most 1,500 of each."""
     known = [arm for arm in arms if arm.order_known and arm.figures.n > 1]
     rows = [
-        {"arm": printable(arm.arm), "place": place + 1, "value": value * unit.factor}
+        {
+            "arm": printable(arm.arm),
+            "place": place + 1,
+            "value": value * unit.factor,
+            **said(arm.arm, f"{arm.arm}: {unit.text(value)}, number {place + 1:,}"),
+        }
         for arm in known
         for place, value in arm.sampled
     ]
@@ -77,7 +83,7 @@ def in_time_order(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: S
         "y": quantitative("value", title=None, scale={"zero": False}, axis=COUNTS),
         "color": _color(known, colour),
     }
-    layers = [layer("point", None, filled=True, size=10, opacity=0.6)]
+    layers = [layer("point", None, tells=True, filled=True, size=10, opacity=0.6)]
     return strips(rows, _names(known), _title(title, unit), encoding, layers)
 
 
@@ -91,7 +97,10 @@ def autocorrelations(arms: Sequence[ArmFigures], colour: Mapping[str, str]) -> S
         if told is None:
             continue
         name, lags = printable(arm.arm), told.lags[:_SHOWN_LAGS].tolist()
-        rows += [{"arm": name, "lag": lag, "value": value} for lag, value in enumerate(lags, 1)]
+        rows += [
+            {"arm": name, "lag": lag, "value": value, **said(arm.arm, f"{arm.arm}: {value:+.3f} at lag {lag}")}
+            for lag, value in enumerate(lags, 1)
+        ]
         bands.append({"arm": name, "first": 0, "last": len(lags) + 1, "low": -told.limit, "high": told.limit})
     if not rows:
         return None
@@ -100,7 +109,7 @@ def autocorrelations(arms: Sequence[ArmFigures], colour: Mapping[str, str]) -> S
     band = {"x": {**x, "field": "first"}, "x2": {"field": "last"}, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
     layers = [
         layer("rect", band, "isValid(datum.low)", color=INK, opacity=0.12),
-        layer("bar", {"x": x, "y": y, "color": _color(known, colour)}, "isValid(datum.value)", width=2),
+        layer("bar", {"x": x, "y": y, "color": _color(known, colour)}, "isValid(datum.value)", tells=True, width=2),
     ]
     return strips([*rows, *bands], _names(known), "autocorrelation (band: independent values)", {}, layers)
 
@@ -122,7 +131,13 @@ def _bins(arm: ArmFigures, unit: Scale) -> Iterator[dict[str, object]]:
                 "middle": middle * unit.factor,
                 "count": count,
                 "outlying": bool(shown.sd) and not low <= middle <= high,
+                **said(arm.arm, f"{arm.arm}: {_held(count, edges[start], edges[end], unit)}"),
             }
+
+
+def _held(count: int, low: float, high: float, unit: Scale) -> str:
+    width = high - low
+    return f"{count:,} value{'' if count == 1 else 's'} from {unit.number(low, width)} to {unit.text(high, width)}"
 
 
 def _names(arms: Sequence[ArmFigures]) -> list[str]:

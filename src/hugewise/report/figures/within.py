@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from hugewise.analysis.series import series_by_arm, throughput_unit
 from hugewise.model.results import CellResult, Results
-from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, strips
+from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, said, strips
 from hugewise.report.figures.theme import Spec, nominal
-from hugewise.report.numbers import scale
+from hugewise.report.numbers import Scale, scale
 from hugewise.stats.steady import LIMIT
 from hugewise.visible import printable
 
@@ -52,6 +52,7 @@ def within(results: Results, cell: CellResult, palette: Mapping[str, str]) -> Sp
             "median": each.median * unit.factor,
             "low": each.low * unit.factor,
             "high": each.high * unit.factor,
+            **said(arm, f"{arm}: {_told(each, step, unit)}"),
         }
         for arm, mine in found.items()
         for each in mine
@@ -68,13 +69,22 @@ def within(results: Results, cell: CellResult, palette: Mapping[str, str]) -> Sp
     )
     scaled = {"domain": [low * unit.factor, high * unit.factor], "zero": False, "nice": False, "padding": 4}
     y = quantitative("median", title=None, axis=COUNTS, scale=scaled)
-    dots = {"size": 26} if len(rows) <= _DOTS * len(found) else False
+    size = 26 if len(rows) <= _DOTS * len(found) else 5
     layers = [
-        layer("area", {"y": {**y, "field": "low"}, "y2": {"field": "high"}}, opacity=0.25),
-        layer("line", {"y": y}, strokeWidth=1.8, point=dots),
+        layer("area", {"y": {**y, "field": "low"}, "y2": {"field": "high"}}, whose=True, opacity=0.25),
+        layer("line", {"y": y}, whose=True, strokeWidth=1.8),
+        layer("point", {"y": y}, tells=True, filled=True, size=size, opacity=1),
     ]
     encoding = {"x": x, "color": nominal(names, names)}
     return strips(rows, names, f"throughput, {unit.unit}", encoding, layers, 70)
+
+
+def _told(one: Second, step: int, unit: Scale) -> str:
+    first = one.second - (step - 1) / 2
+    when = f"second {first:,.0f}" if step == 1 else f"seconds {first:,.0f} to {first + step - 1:,.0f}"
+    half = (one.high - one.low) / 2
+    quartiles = f"quartiles {unit.number(one.low, half)} to {unit.text(one.high, half)}"
+    return f"{when}, median {unit.text(one.median, half)}, {quartiles}"
 
 
 def _ticks(last: float) -> list[int]:
