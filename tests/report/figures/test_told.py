@@ -36,7 +36,7 @@ def test_several_seconds_are_said_as_such() -> None:
 
 
 def test_a_share_of_a_heap_says_its_change_with_the_interval() -> None:
-    points = [
+    points: list[dict[str, float | None]] = [
         {"share": 40.0, "change": 3.1, "low": 2.0, "high": 4.2},
         {"share": 80.0, "change": 5.0, "low": None, "high": None},
     ]

@@ -25,7 +25,7 @@ _MOST = 24  # metrics in the figure: all are in the table below it
 _FULL = math.log(2)  # a change from which on the colour is full: twice, or half
 _OPACITY = 0.5
 _COLOURS = {"lower": "#2a78d6", "higher": "#d2700a"}
-_STEP, _ROW, _NAMES = 104, 24, 230
+_STEP, _WIDEST, _LETTER, _ROW, _NAMES = 104, 158, 7, 24, 230
 
 Row = Mapping[str, Change]
 
@@ -65,12 +65,13 @@ def heat(cell: CellResult, found: HeatRows) -> Spec | None:
         return None
     arms = [arm.arm for arm in cell.arms if any(arm.arm in row for row in found.shown.values())]
     rows = [_field(name, arm, row[arm]) for name, row in found.shown.items() for arm in arms if arm in row]
+    step = min(max(_STEP, *(_LETTER * len(printable(arm)) + 8 for arm in arms)), _WIDEST)
     x: Spec = {
         "field": "arm",
         "type": "nominal",
         "sort": [printable(arm) for arm in arms],
         "title": None,
-        "axis": _axis("top", _STEP - 8),
+        "axis": _axis("top", step - 8),
     }
     y: Spec = {
         "field": "metric",
@@ -91,7 +92,7 @@ def heat(cell: CellResult, found: HeatRows) -> Spec | None:
         layer("rect", {"color": colour, "opacity": weight}, tells=True),
         layer("text", {"text": {"field": "text"}}, whose=True),
     ]
-    looks = {"width": {"step": _STEP}, "height": {"step": _ROW}, "encoding": {"x": x, "y": y}}
+    looks = {"width": {"step": step}, "height": {"step": _ROW}, "encoding": {"x": x, "y": y}}
     return chart({**looks, "data": {"values": rows}, "layer": layers})
 
 

@@ -84,7 +84,7 @@ def _told(one: Second, step: int, unit: Scale) -> str:
     when = f"second {first:,.0f}" if step == 1 else f"seconds {first:,.0f} to {first + step - 1:,.0f}"
     half = (one.high - one.low) / 2
     quartiles = f"quartiles {unit.number(one.low, half)} to {unit.text(one.high, half)}"
-    return f"{when}, median {unit.text(one.median, half)}, {quartiles}"
+    return f"{when}, median {unit.number(one.median, half)}, {quartiles}"
 
 
 def _ticks(last: float) -> list[int]:
