@@ -58,7 +58,7 @@ class Browser:
 
     def open(
         self,
-        path: Path,
+        path: Path | str,
         *,
         width: int = 1280,
         height: int = 900,
@@ -66,7 +66,7 @@ class Browser:
         place: str = "",
         script: bool = True,
     ) -> None:
-        """Show a file in a window of so many CSS pixels, and wait until it is laid out with its fonts.
+        """Show a file (or an address) in a window of so many CSS pixels, and wait until it is laid out with its fonts.
 
         `place` is what stands behind the # of its address; without `script` the page's own is not run.
         """
@@ -76,7 +76,8 @@ class Browser:
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
-        self.send("Page.navigate", url=path.resolve().as_uri() + (f"#{place}" if place else ""))
+        address = path if isinstance(path, str) else path.resolve().as_uri()
+        self.send("Page.navigate", url=address + (f"#{place}" if place else ""))
         self._until(lambda one: one.get("method") == "Page.loadEventFired")
         self.evaluate("document.fonts.ready.then(() => true)")
 

@@ -25,6 +25,7 @@ from hugewise.cli.export import export
 from hugewise.cli.fleet import fleet
 from hugewise.cli.guest import guest
 from hugewise.cli.inspect import inspect
+from hugewise.cli.report import report
 from hugewise.cli.torture import torture
 from hugewise.cli.verify import verify_statistics
 from hugewise.errors import HugewiseError, UserError
@@ -43,7 +44,7 @@ def cli() -> None:
         raise UserError("the working directory was removed", hint="change to one that is there") from None
 
 
-for verb in (advise, compare, export, fleet, guest, inspect, torture, verify, verify_statistics):
+for verb in (advise, compare, export, fleet, guest, inspect, report, torture, verify, verify_statistics):
     cli.add_command(verb)
 
 
@@ -113,61 +114,6 @@ def resume(run_: Path, *, anyway: bool, keeper: int | None) -> None:
     import hugewise  # noqa: PLC0415
 
     running.reported(lambda listener: hugewise.resume(run_, listener=listener, anyway=anyway), keeper)
-
-
-@cli.command(short_help="Write the reports of RUN again, or files to deploy.")
-@options.RUN
-@click.option("--salvage", is_flag=True, help="Leave out what is damaged, and say so in the report.")
-@click.option("--expect", metavar="HASH", help="The last hash of its records, as it was noted: refuse another.")
-@click.option(
-    "--output",
-    metavar="FOLDER",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Write the files to deploy of each cell's best policy into this new folder; nothing is applied.",
-)
-@click.option("--unit", metavar="NAME", help="With --output: the service of systemd that the files are for.")
-@click.option(
-    "--page",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Add the run to a page of results to publish: its data FILE.parquet, FILE.md and figures beside it.",
-)
-def report(
-    run_: Path, *, salvage: bool, expect: str | None, output: Path | None, unit: str | None, page: Path | None
-) -> None:
-    """Write the reports of the run in the folder RUN again, and show its verdicts.
-
-    With --output the files to deploy are written instead, and with --page a page to publish; the run's folder stays as
-    it is.
-    """
-    import hugewise  # noqa: PLC0415
-    from hugewise.report.study import summary  # noqa: PLC0415
-    from hugewise.report.terminal import show  # noqa: PLC0415
-
-    if unit is not None and output is None:
-        raise UserError(f"--unit {unit}: there are no files for it", hint="name a folder for them: --output FOLDER")
-    if page is not None:
-        from hugewise.cli import page as publishing  # noqa: PLC0415
-
-        publishing.main(page, run_, alone=not (salvage or expect or output))
-        return
-    results = hugewise.open_results(run_, salvage=salvage, expect=expect)
-    if output is not None:
-        from hugewise.cli.unit_start import of_host  # noqa: PLC0415
-        from hugewise.report.deployed import write_files  # noqa: PLC0415
-
-        written = write_files(results, output, unit, start=None if unit is None else of_host(unit))
-        show(summary(results))
-        say(f"\nFiles to deploy (nothing was applied; see {output / 'README.md'}):")
-        for line in written:
-            say(f"  {printable(line)}")
-        return
-    try:
-        paths = hugewise.write_reports(results)
-    except HugewiseError:
-        show(summary(results))  # a run that belongs to somebody else can be read all the same
-        raise
-    show(summary(results), paths["html"])
 
 
 @cli.command(short_help="What this machine offers and lacks, with the cure.")

@@ -30,6 +30,9 @@ __all__ = ["coded", "environment", "html", "whole"]
 # Words that a browser would break at a hyphen or a slash, up to a length that a column can still have.
 _BREAKABLE = re.compile(r"(?<!\S)(?=\S{3,80}(?!\S))\S+[-/\u2013]\S+")
 
+# Of a page that is served alone: where it came from it may ask.
+_ASKING = "connect-src 'self'; "
+
 
 @functools.cache
 def environment() -> Environment:
@@ -67,8 +70,11 @@ def coded(text: str) -> Markup:
     )
 
 
-def html(document: Document, figures: Mapping[str, str]) -> str:
-    """The page. `figures`: key -> SVG made by `images.inline`; a figure that is not there is left out."""
+def html(document: Document, figures: Mapping[str, str], live: str = "") -> str:
+    """The page. `figures`: key -> SVG made by `images.inline`; a figure that is not there is left out.
+
+    `live`: its version, of a page that is served: it asks at `version` beside it whether there is another by now.
+    """
     style, script = _own("style.css") + fonts.face(), _own("page.js")
     return (
         environment()
@@ -79,7 +85,8 @@ def html(document: Document, figures: Mapping[str, str]) -> str:
             style=Markup(style),  # noqa: S704  (our own files)
             script=Markup(script),  # noqa: S704  (our own file)
             policy=f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
-            f"font-src {fonts.SOURCE}; base-uri 'none'; form-action 'none'",
+            f"font-src {fonts.SOURCE}; {_ASKING if live else ''}base-uri 'none'; form-action 'none'",
+            live=live,
             figures={key: Markup(svg) for key, svg in figures.items()},  # noqa: S704  (made by images.inline)
         )
     )

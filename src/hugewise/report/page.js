@@ -225,4 +225,15 @@
   }
   addEventListener('hashchange', recall);
   recall();
+
+  // ---- A page that is served follows its run (hugewise report --serve); a file asks nothing.
+
+  const version = document.documentElement.dataset.live;
+  if (version) setInterval(async () => {
+    if (document.hidden) return;
+    try {
+      const told = await fetch('version', { cache: 'no-store' });
+      if (told.ok && await told.text() !== version) location.reload();
+    } catch { /* it has ended: the page stays as it is */ }
+  }, 2000);
 })();

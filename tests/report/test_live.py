@@ -1,0 +1,73 @@
+"""The page of a run that goes on: made again when its log grew, not sooner than every few seconds, and never lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hugewise import open_results
+from hugewise.errors import RunError
+from hugewise.model.results import Results
+from hugewise.report.live import LivePage
+from tests.build.growing import growing
+
+
+class Read:
+    """Reads results and counts how often; `clock` stands still but for what a reading `takes`."""
+
+    def __init__(self) -> None:
+        self.count, self.now, self.takes = 0, 0.0, 0.0
+
+    def __call__(self, folder: Path) -> Results:
+        self.count += 1
+        self.now += self.takes
+        return open_results(folder)
+
+    def clock(self) -> float:
+        return self.now
+
+
+def test_a_page_is_made_again_when_the_log_grew_and_its_pause_is_over(tmp_path: Path) -> None:
+    grow, read = growing(tmp_path / "run"), Read()
+    page = LivePage(tmp_path / "run", read, read.clock)
+    first = page.current()
+    assert "2 blocks complete" in first.html
+    read.now = 100.0
+    assert page.current() == first
+    assert read.count == 1  # nothing was added
+    grow()
+    read.takes = 2.0
+    second = page.current()
+    assert "3 blocks complete" in second.html
+    assert second.version != first.version
+    assert f'data-live="{second.version}"' in second.html
+    (tmp_path / "run" / "run.jsonl").touch()
+    read.now = 121.9  # ten times as long as it took
+    assert page.current() == second
+    assert read.count == 2
+    read.now = 122.1
+    page.current()
+    assert read.count == 3
+
+
+def test_a_page_that_cannot_be_made_again_stays_and_says_so_until_it_can(tmp_path: Path) -> None:
+    growing(tmp_path / "run")
+    read = Read()
+    page = LivePage(tmp_path / "run", read, read.clock)
+    first = page.current()
+    log, hidden = tmp_path / "run" / "run.jsonl", tmp_path / "hidden"
+    log.rename(hidden)
+    read.now = 10.0
+    told = page.current()
+    assert "the run cannot be read now" in told.html
+    assert "2 blocks complete" in told.html
+    assert told.version != first.version
+    hidden.rename(log)
+    read.now = 20.0
+    assert page.current() == first
+
+
+def test_a_folder_that_is_no_run_is_an_error_at_once(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is not a run's folder"):
+        LivePage(tmp_path, open_results)
