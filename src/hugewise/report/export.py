@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Exported", "export"]
 
 _AT_ONCE = 5_000
+_GROUP = 20_480  # rows that are in memory before they are written
 _PIECES = 64  # files in memory, each with a number of its own, until they are made one
 
 
@@ -131,7 +132,8 @@ def _close(pieces: Sequence[int]) -> None:
 def _copied(source: Source, query: str, descriptor: int) -> int:
     """Write what the query yields as Parquet; the file's descriptor."""
     source.connection.execute(
-        f"copy ({query}) to '/proc/self/fd/{descriptor}' (format parquet, compression zstd, use_tmp_file false)"
+        f"copy ({query}) to '/proc/self/fd/{descriptor}' (format parquet, compression zstd, use_tmp_file false,"
+        f" row_group_size {_GROUP})"
     )
     return descriptor
 

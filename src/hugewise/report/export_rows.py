@@ -1,6 +1,6 @@
 """The rows of an export: an attempt and a metric each, made for some attempts at a time, and one for each verdict.
 
-All formats take them from here, so that they say the same, and no more than some thousand rows are in memory at once.
+All formats take them from here, so that they say the same, and no more than some ten thousand rows are in memory at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ORDERED", "VERDICTS", "metrics_of", "prepared", "rows"]
 
-_AT_ONCE = 1_000  # attempts: some 50,000 rows
+_AT_ONCE = 250  # attempts: some 10,000 rows
 _EVERY = ("wall_s", "cpu_s", "peak_bytes", "pool_bytes")
 _ROWS = """
 create or replace table rows as
