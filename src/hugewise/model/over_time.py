@@ -73,7 +73,7 @@ class ArmFootprint(msgspec.Struct, frozen=True, kw_only=True):
     in pairs, with its interval by itself at `confidence`; it claims nothing.
 
     value, value_baseline   medians of the accepted attempts, in bytes
-    n            pairs
+    n            pairs, of the first 200 blocks
     ratio, low, high   arm/baseline: the typical ratio and its interval; an end is null where the pairs do not bound it
     """
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from hugewise.analysis.changes import Values
 from hugewise.model.results import CellResult, Results
 from hugewise.report.document import Block, Bundle, Figure, Heading, Line, Only, Section, some
@@ -45,6 +47,8 @@ __all__ = ["cell"]
 
 def cell(results: Results, number: int, of: CellResult) -> Section:
     """The section of the cell `number`, from 1."""
+    mine = tuple(one for one in results.attempts if one.cell == of.cell)  # once: a run may have a million in many cells
+    results = msgspec.structs.replace(results, attempts=mine)
     values = Values.of(of, results.attempts)
     drawn = _figures(results, number, of, values)
     shared = within.common(of)
