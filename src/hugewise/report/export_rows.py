@@ -1,6 +1,6 @@
 """The rows of an export: an attempt and a metric each, made for some attempts at a time, and one for each verdict.
 
-All formats take them from here, so that they say the same, and no more than some ten thousand rows are in memory at once.
+All formats take them from here, so that they say the same; some ten thousand rows are in memory at once.
 """
 
 from __future__ import annotations
