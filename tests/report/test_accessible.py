@@ -1,0 +1,64 @@
+"""Contrast and the other rules of WCAG 2.1 A and AA, by axe-core, on pages of recorded runs, light and dark.
+
+`axe/axe.min.js` is that of the npm package axe-core 4.10.3, unchanged, under the Mozilla Public License 2.0; that
+and the licences of what is inside stand beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hugewise import open_results
+from hugewise.report.write import write
+from tests.browser import Browser, browser
+from tests.golden import GOLDEN
+
+AXE = Path(__file__).with_name("axe")
+HASHES = {
+    "LICENSE-3RD-PARTY.txt": "4f8563870d0fca38bbc3e00b6f670cb7fa9f380ba9f26a7f7d1184a6b18b1653",
+    "axe.min.js": "880970c081707360e64f34cea25ff91892f5bc95675b0776925b9709dd8a68bb",
+    "LICENSE": "af175b9d96ee93c21a036152e1b905b0b95304d4ae8c2c921c7609100ba8df7e",
+}
+RULES = "{ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'] }"
+TOLD = "found.violations.flatMap(rule => rule.nodes.map(node => `${rule.id}: ${node.target} ${node.failureSummary}`))"
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as one:
+        yield one
+
+
+@pytest.fixture(scope="module", params=["ended", "guests", "deployed", "interrupted"])
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(open_results(GOLDEN / "runs" / request.param), tmp_path_factory.mktemp("run"))["html"]
+
+
+def violations(shown: Browser) -> list[str]:
+    """What axe finds wrong with the page that is shown, all of its folded parts open."""
+    shown.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    shown.evaluate((AXE / "axe.min.js").read_text(encoding="utf-8") + "; true")
+    found: list[str] = shown.evaluate(f"axe.run(document, {RULES}).then(found => {TOLD})")
+    return found
+
+
+def test_axe_is_what_was_published_and_may_be_given_on() -> None:
+    found = {name: hashlib.sha256((AXE / name).read_bytes()).hexdigest() for name in HASHES}
+    assert found == HASHES
+    assert "Mozilla Public License" in (AXE / "LICENSE").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_page_keeps_the_rules(shown: Browser, page: Path, dark: bool) -> None:
+    shown.open(page, dark=dark)
+    assert violations(shown) == []
+
+
+def test_a_fault_that_is_planted_is_found(shown: Browser, page: Path) -> None:
+    shown.open(page)
+    shown.evaluate("document.querySelector('h1').style.color = '#ddd'")
+    assert any(each.startswith("color-contrast: h1") for each in violations(shown))
