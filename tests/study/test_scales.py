@@ -59,7 +59,8 @@ def test_a_scale_has_a_budget_of_its_own() -> None:
 
 
 def test_a_scale_has_a_confidence_of_its_own() -> None:
-    of = study(WORKLOAD, confidence=0.95, scales={"sure": {"confidence": 0.9999}, "published": {"budget": {"blocks": 9}}})
+    scales = {"sure": {"confidence": 0.9999}, "published": {"budget": {"blocks": 9}}}
+    of = study(WORKLOAD, confidence=0.95, scales=scales)
     assert [at_scale(of, name).confidence for name in ("sure", "published")] == [0.9999, 0.95]
     with pytest.raises(StudyError, match="scales.sure.confidence = 1.5"):
         study(WORKLOAD, scales={"sure": {"confidence": 1.5}})

@@ -22,8 +22,9 @@ from hugewise import reading
 from hugewise.errors import StudyError, UserError
 from hugewise.study import guest_rules, keys, rules, shipped
 from hugewise.study.keys import Place
+from hugewise.study.scale import StudyScale
 from hugewise.study.study import Study
-from hugewise.study.tables import Budget, StudyScale
+from hugewise.study.tables import Budget
 from hugewise.study.workload import SMALL
 
 __all__ = ["at_scale", "command_study", "load", "parse", "part", "read", "with_budget"]

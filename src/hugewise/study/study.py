@@ -13,6 +13,7 @@ from hugewise.study import keys, tables
 from hugewise.study.guest import GuestUse, KernelUse, without_unsaid
 from hugewise.study.keys import Key, Name
 from hugewise.study.sampling import Sampling
+from hugewise.study.scale import StudyScale
 from hugewise.study.tables import (
     POLICY,
     Between,
@@ -22,7 +23,6 @@ from hugewise.study.tables import (
     PolicyUse,
     Retries,
     Sessions,
-    StudyScale,
     Validity,
 )
 from hugewise.study.workload import SMALL, WorkloadUse, scales
@@ -141,7 +141,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Mapping[str, StudyScale],
         scales(keys.table(StudyScale)),
         Key(
-            "What a scale changes beside its workloads: `budget`, `guest` and `design`, in place of the whole tables, and"
+            "What a scale changes beside its workloads: `budget`, `guest` and `design`, in place of whole tables, and"
             " `confidence`.",
             'scales = { published = { budget = { blocks = 30, time = "48h" } } }',
         ),

@@ -16,7 +16,6 @@ from hugewise.model.trial import Judged
 from hugewise.quantity import parse_cpus
 from hugewise.study import keys
 from hugewise.study.backing import BACKING
-from hugewise.study.guest import GuestUse
 from hugewise.study.keys import Key, Name, Place
 from hugewise.study.layout import LAYOUT
 from hugewise.study.workload import PARAMETERS, ParameterInput
@@ -31,7 +30,6 @@ __all__ = [
     "Retries",
     "Sessions",
     "Slots",
-    "StudyScale",
     "Validity",
 ]
 
@@ -284,21 +282,6 @@ class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def places(self) -> Slots:
         """The CPUs of each slot."""
         return tuple((slot,) if isinstance(slot, int) else parse_cpus(slot) for slot in self.slots)
-
-
-class StudyScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a scale changes of the whole study."""
-
-    budget: Annotated[Budget | None, Key("In place of the whole table `[budget]`.", "budget = { blocks = 30 }")] = None
-    guest: Annotated[
-        GuestUse | None, Key("In place of the whole table `[guest]`.", 'guest = { memory = "12g", cpus = 14 }')
-    ] = None
-    design: Annotated[
-        Design | None, Key("In place of the whole table `[design]`.", 'design = { slots = ["0-13", "14-27"] }')
-    ] = None
-    confidence: Annotated[
-        float | None, keys.share(above=0.5, below=1), Key("In place of `confidence`.", "confidence = 0.9999")
-    ] = None
 
 
 class CalibrationRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
