@@ -12,8 +12,9 @@ import pytest
 
 from hugewise.model.trial import Attempt
 from hugewise.workloads import _postgres
-from hugewise.workloads.pgbench import WORKLOAD, Pgbench
+from hugewise.workloads.pgbench import WORKLOAD, Pgbench, database_bytes
 from tests.build import known
+from tests.build.workloads import given
 from tests.requirements import need
 from tests.servers.trying import accepted, quick, short_pool
 
@@ -68,6 +69,21 @@ def test_a_given_work_is_done_whatever_time_it_takes(folder: Path) -> None:
     assert 200 < int(facts["transactions"]) <= 402
     assert float(facts["warmed_up_before_s"]) > 0
     assert known(found["base"].metrics["wal_bytes"]) > 100
+
+
+def test_analytic_queries_find_the_same_in_data_that_are_made_anew(folder: Path, tmp_path: Path) -> None:
+    """Five queries a client and round, over pages that a backend has; the data are the same to the byte count."""
+    asked = {**PARAMETERS, "mode": "analytic", "transactions": 20}
+    found = quick(folder, "pgbench", ["base", "hugetlb-2m"], asked)
+    accepted(found)
+    for attempt in found.values():
+        assert 10 < int(attempt.facts["transactions"]) <= 20
+        assert attempt.delivery.share == 1
+        assert sum(attempt.delivery.coverage.values()) > 25 << 20, "the backend has touched the whole database"
+        assert attempt.facts["database_bytes"] == pytest.approx(database_bytes(given(WORKLOAD, **asked)), rel=0.05)
+    anew = quick(tmp_path, "pgbench", ["base"], asked)
+    accepted(anew)
+    assert anew["base"].facts["database_bytes"] == found["base"].facts["database_bytes"]
 
 
 def test_half_a_pool_is_not_delivered_where_the_server_would_hide_it(

@@ -350,3 +350,25 @@ def test_data_differ_by_scale_and_version_alone() -> None:
     )
     assert one == same != other
     assert one["postgres"] == _postgres.installed().version
+    analytic = WORKLOAD.data(given(WORKLOAD, mode="analytic", scale=int(one["scale"]))).key
+    assert analytic == {**one, "tables": "analytic"}
+
+
+def test_analytic_queries_take_turns_and_each_client_does_all_of_them_as_often() -> None:
+    _need_postgres()
+    values = given(WORKLOAD, mode="analytic", clients=2, transactions=11, lead="5s", shared_buffers="64m")
+    scene = WORKLOAD.scene(BASE, values, PLACES)
+    assert scene.window == Window(5.0, 0.0, quota(10, 2)), "11 over two clients: two rounds of five each"
+    assert "--define=query=0" in scene.timed.argv
+    (script,) = scene.before
+    assert isinstance(script, Write)
+    turns = [line for line in script.text.splitlines() if ":query =" in line]
+    assert turns == [rf"\{'if' if number == 0 else 'elif'} :query = {number}" for number in range(5)]
+    chosen = _options(scene.servers[0].argv)
+    assert (chosen["max_parallel_workers_per_gather"], chosen["jit"], chosen["work_mem"]) == ("0", "off", "65536kB")
+    own = given(WORKLOAD, mode="analytic", settings="work_mem=1MB")
+    assert _options(WORKLOAD.scene(BASE, own, PLACES).servers[0].argv)["work_mem"] == "1MB"
+    short = given(WORKLOAD, mode="select-only", clients=2, transactions=11, lead="5s", shared_buffers="64m")
+    assert WORKLOAD.scene(BASE, short, PLACES).window == Window(5.0, 0.0, quota(6, 2))
+    assert WORKLOAD.memory(BASE, values) > WORKLOAD.memory(BASE, short), "hashes and sorts of its own"
+    assert WORKLOAD.turns_refused(given(WORKLOAD, mode="analytic")) is None, "nothing grows"

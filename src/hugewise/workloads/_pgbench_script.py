@@ -5,7 +5,7 @@ own backend, as page tables are a process's own. With a share of work its second
 it has done its share it says so and idles, attached, until it is ended: its pages are still to be proven.
 
 Sources: PostgreSQL documentation, pgbench (`\\if`, `\\set`, `\\sleep`), pageinspect, pg_buffercache, and "System
-Administration Functions" (pg_stat_file); the transactions are pgbench's own (`tpcb-like`, `select-only`).
+Administration Functions" (pg_stat_file); the transactions are pgbench's own (`tpcb-like`, `select-only`), or `_analytic`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from __future__ import annotations
 import re
 
 from hugewise.model.scene import Places, Quota, Write
+from hugewise.workloads import _analytic
 
 __all__ = ["EXTENSIONS", "MODES", "quota", "script", "variables"]
 
 EXTENSIONS = ("pg_prewarm", "pg_buffercache", "pageinspect")
 
 # get_raw_page copies the whole page: both 4 KiB halves are touched, and no buffer is replaced. A scan would go round in
-# a ring of 32 buffers where the database is larger than shared_buffers.
+# a ring of 32 buffers where the database is larger than shared_buffers. 2200 is the schema `public`: all tables and
+# indexes of the database, and none of the catalogue.
 _WARM = """\
 \\if :warmed = 0
-SELECT sum(length(get_raw_page(c.oid::regclass::text, 'main', b.relblocknumber))) FROM pg_buffercache b JOIN pg_class c ON pg_relation_filenode(c.oid) = b.relfilenode WHERE c.relname LIKE 'pgbench%' AND b.relforknumber = 0;
+SELECT sum(length(get_raw_page(c.oid::regclass::text, 'main', b.relblocknumber))) FROM pg_buffercache b JOIN pg_class c ON pg_relation_filenode(c.oid) = b.relfilenode WHERE c.relnamespace = 2200 AND b.relforknumber = 0;
 \\set warmed 1
 """  # noqa: E501 (a statement is one line of a script)
 # By the server, as pgbench itself sees no files. Its clients hold no snapshot while they idle at the end: it would keep
@@ -56,6 +58,7 @@ END;
 \\set aid random(1, 100000 * :scale)
 SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
 """,
+    "analytic": _analytic.SCRIPT,
 }
 
 _BEGIN, _DONE = "begin", "done."
@@ -74,7 +77,8 @@ def script(mode: str, share: int, places: Places) -> Write:
 def variables(mode: str, share: int, folder: str) -> tuple[str, ...]:
     """Options of pgbench that give it the script in `folder`, and what that begins with."""
     left = (f"--define=share={share}", f"--define=left={share + 1}") if share else ()
-    return ("--define=warmed=0", *left, f"--file={folder}/{_name(mode)}")
+    turn = ("--define=query=0",) if mode == "analytic" else ()
+    return ("--define=warmed=0", *turn, *left, f"--file={folder}/{_name(mode)}")
 
 
 def quota(share: int, clients: int) -> Quota | None:

@@ -1,4 +1,5 @@
-"""PostgreSQL under pgbench: TPC-B (read and write) or look-ups alone, over the size of the database and clients.
+"""PostgreSQL under pgbench: TPC-B (read and write), look-ups alone, or queries over much of the data (`_analytic`), over
+the size of the database and clients.
 
 The database is made once with pgbench's own tables, and the same bytes are laid out for every attempt. Every client's
 first transaction touches all of shared_buffers that the database fills, in that client's own backend: page tables are
@@ -22,7 +23,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Window
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.reading import figure, whole
-from hugewise.workloads import _outputs, _pgbench_script, _postgres
+from hugewise.workloads import _analytic, _outputs, _pgbench_script, _postgres
 from hugewise.workloads._parameters import Values, integer, number
 from hugewise.workloads._pgbench_script import EXTENSIONS, MODES
 from hugewise.workloads._staged import StagedWorkload
@@ -37,6 +38,7 @@ _BYTES_OF_EMPTY = 7_892_000
 
 # For a client's private memory beside shared_buffers: 5 to 9 MiB seen (caches of the catalogue, prepared statements).
 _BYTES_PER_CLIENT = 16 << 20
+_HASHES = 4  # of an analytic query at a time: two, each of hash_mem_multiplier (2 by default) times work_mem
 
 # Measured: a backend of its own CPU touches 627 MB in 0.31 s, base pages; twice that for a busy machine, and some
 # seconds for the clients to connect and to leave the caches in their steady state.
@@ -64,12 +66,21 @@ _FAILED = re.compile(r"^number of failed transactions: (\d+)", re.MULTILINE)
 _THREADS = re.compile(r"^number of threads: (\d+)$", re.MULTILINE)
 
 
+def _analyses(values: Values) -> bool:
+    """Whether it has tables and queries of another kind than pgbench's own."""
+    return values["mode"] == "analytic"
+
+
+def _bytes_per_scale(values: Values) -> int:
+    return _analytic.BYTES_PER_SCALE if _analyses(values) else _BYTES_PER_SCALE
+
+
 def _scale(values: Values) -> int:
-    """pgbench's scale factor: as given, or by the size that the database shall have."""
+    """The scale factor: as given, or by the size that the database shall have."""
     if given := integer(values, "scale"):
         return given
     wanted = number(values, "database_share") * integer(values, "shared_buffers")
-    return max(1, round((wanted - _BYTES_OF_EMPTY) / _BYTES_PER_SCALE))
+    return max(1, round((wanted - _BYTES_OF_EMPTY) / _bytes_per_scale(values)))
 
 
 def _clients(values: Values) -> int:
@@ -77,13 +88,16 @@ def _clients(values: Values) -> int:
 
 
 def _share(values: Values) -> int:
-    """Transactions that each client does, where work is given and no time; else 0."""
-    return math.ceil(integer(values, "transactions") / max(1, _clients(values)))
+    """Transactions that each client does, where work is given and no time; else 0. Of queries that differ all, as often
+    as each other.
+    """
+    kinds = len(_analytic.QUERIES) if _analyses(values) else 1
+    return kinds * math.ceil(integer(values, "transactions") / (kinds * max(1, _clients(values))))
 
 
 def database_bytes(values: Values) -> int:
     """About how large the database is, by what one scale factor was measured to take."""
-    return _BYTES_OF_EMPTY + _scale(values) * _BYTES_PER_SCALE
+    return _BYTES_OF_EMPTY + _scale(values) * _bytes_per_scale(values)
 
 
 def lead(values: Values, cpus: int) -> float:
@@ -108,15 +122,15 @@ class Pgbench(StagedWorkload):
     """A server of its own for every attempt, on a unix socket; the policy is about shared_buffers."""
 
     name = "pgbench"
-    description = "PostgreSQL under pgbench: TPC-B (read and write) or look-ups alone"
+    description = "PostgreSQL under pgbench: TPC-B (read and write), look-ups alone, or analytic queries"
     clients = True
     choices = (("mode", MODES), ("protocol", ("simple", "extended", "prepared")))
     least = (("clients", 1), ("scale", 0), ("seed", 0), ("duration", 1), ("lead", 0), ("transactions", 0))
     positive = ("database_share",)
     parameters = (
-        Parameter("mode", "text", "tpcb", "tpcb (read and write) or select-only"),
+        Parameter("mode", "text", "tpcb", "tpcb (read and write), select-only, or analytic (five queries after TPC-H)"),
         Parameter("database_share", "number", 0.75, "size of the database, in shared_buffers"),
-        Parameter("scale", "integer", 0, "pgbench's scale factor, about 15 MiB each; 0: by database_share"),
+        Parameter("scale", "integer", 0, "pgbench's scale factor, about 15 MB each; 0: by database_share"),
         Parameter("shared_buffers", "size", "1536m", "the server's buffers, which the policy is about"),
         Parameter("clients", "integer", 4, "connections, each with a backend of its own"),
         Parameter("duration", "duration", "10s", "length of the measured part"),
@@ -168,7 +182,8 @@ class Pgbench(StagedWorkload):
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The buffers with what the server keeps of them (6% seen), and every backend's own."""
-        return integer(values, "shared_buffers") * 106 // 100 + integer(values, "clients") * _BYTES_PER_CLIENT
+        own = _BYTES_PER_CLIENT + (_HASHES * _analytic.WORK_MEM if _analyses(values) else 0)
+        return integer(values, "shared_buffers") * 106 // 100 + integer(values, "clients") * own
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
         """The whole shared memory, as the server itself says."""
@@ -177,28 +192,32 @@ class Pgbench(StagedWorkload):
     def _settings(self, values: Values) -> dict[str, str]:
         buffers, given = integer(values, "shared_buffers"), str(values["settings"])
         work = _share(values) * _clients(values)
-        calm = _postgres.calm(work * _WAL_PER_TRANSACTION, buffers) if work else {}
-        return _postgres.settings(buffers, _clients(values), given, calm)
+        chosen = _postgres.calm(work * _WAL_PER_TRANSACTION, buffers) if work else {}
+        chosen |= _analytic.SETTINGS if _analyses(values) else {}
+        return _postgres.settings(buffers, _clients(values), given, chosen)
 
     def configuration(self, treatment: Treatment, values: Values) -> Configuration:
         """The server's own settings."""
         return _postgres.configuration(treatment)
 
     def data(self, values: Values) -> Data:
-        """pgbench's tables at the scale, vacuumed and frozen, with the extensions of the warm-up; cleanly stopped.
+        """The tables at the scale, vacuumed and frozen, with the extensions of the warm-up; cleanly stopped.
 
-        Nothing in them is random: pgbench's first state of the bank is all zeros.
+        Nothing in them is random: pgbench's first state of the bank is all zeros, and of other tables hashes.
         """
         installation = _postgres.installed(str(values["postgres"]))
-        scale = _scale(values)
+        scale, analyses = _scale(values), _analyses(values)
 
         def recipe(places: Places) -> Iterable[Act]:
             yield _postgres.initdb(installation, places)
             yield _postgres.server(installation, places, _MAKING, keep=True)
             yield _postgres.psql(installation, places, "create", f"CREATE DATABASE {_DATABASE}")
-            yield _postgres.run(
-                installation, places, "pgbench", "-i", "-q", "-I", "dtgvp", "-s", str(scale), _DATABASE, timeout=86400
-            )
+            if analyses:
+                made = _analytic.statements(scale)
+                yield _postgres.psql(installation, places, "tables", *made, database=_DATABASE, timeout=86400)
+            else:
+                own = ("-i", "-q", "-I", "dtgvp", "-s", str(scale), _DATABASE)
+                yield _postgres.run(installation, places, "pgbench", *own, timeout=86400)
             statements = [f"CREATE EXTENSION {name}" for name in EXTENSIONS]
             yield _postgres.psql(
                 installation,
@@ -210,6 +229,7 @@ class Pgbench(StagedWorkload):
             )
 
         key: dict[str, str | int | float | bool] = {"scale": scale, "postgres": installation.version, "made": 1}
+        key |= {"tables": "analytic"} if analyses else {}
         # The WAL of making them stays behind, up to its own limit.
         grows = _share(values) * _clients(values) * _WAL_SEEN if values["mode"] == "tpcb" else 0
         return Data(name="pgbench", key=key, recipe=recipe, bytes=database_bytes(values) + (128 << 20) + grows)
@@ -256,7 +276,8 @@ class Pgbench(StagedWorkload):
             _DATABASE,
         )
         facts = "SELECT pg_database_size(current_database()), pg_current_wal_insert_lsn() - '0/0'"
-        prewarm = [f"SELECT pg_prewarm('{name}')" for name in _TABLES]
+        tables = _analytic.TABLES if _analyses(values) else _TABLES
+        prewarm = [f"SELECT pg_prewarm('{name}')" for name in tables]
         return Scene(
             before=(_pgbench_script.script(mode, share, places), *(() if far is None else _postgres.guards(far))),
             servers=(_postgres.server(installation, places, chosen),),
