@@ -13,7 +13,7 @@ Sources: TPC-H revision 3.0.1, sections 1.4, 2.4 and 4.2.3; PostgreSQL documenta
 
 from __future__ import annotations
 
-__all__ = ["BYTES_PER_SCALE", "QUERIES", "SCRIPT", "SETTINGS", "TABLES", "WORK_MEM", "statements"]
+__all__ = ["BYTES_PER_SCALE", "NAMES", "QUERIES", "SCRIPT", "SETTINGS", "WORK_MEM", "statements"]
 
 # Measured: pg_database_size of PostgreSQL 15 at scale 10 and 60, vacuumed.
 BYTES_PER_SCALE = 15_000_000
@@ -23,12 +23,30 @@ WORK_MEM = 64 << 20
 
 SETTINGS = {"max_parallel_workers_per_gather": "0", "jit": "off", "work_mem": f"{WORK_MEM >> 10}kB"}
 
-TABLES = (
+NAMES = (
     *("analytic_customers", "analytic_customers_pkey", "analytic_parts", "analytic_parts_pkey"),
     *("analytic_orders", "analytic_orders_pkey", "analytic_items", "analytic_items_pkey"),
 )
 
-_CUSTOMERS, _PARTS, _ORDERS, _ITEMS = 2_000, 2_500, 20_000, 4  # of a scale of 1; items of an order
+_ROWS = {"customers": 2_000, "parts": 2_500, "orders": 20_000}  # of a scale of 1; an order has four items
+# A value of so many that a key has, the same everywhere and always.
+_PICK = (
+    "CREATE FUNCTION pick(key bigint, seed bigint, among bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS"
+    " 'SELECT ((hashint8extended(key, seed) % among) + among) % among'"
+)
+_TABLES = {
+    "customers": "SELECT id, pick(id, 1, 5)::int AS segment, pick(id, 2, 25)::int AS nation,"
+    " rpad('', 120, 'c') AS text FROM generate_series(1, {customers}) AS id",
+    "parts": "SELECT id, pick(id, 3, 150)::int AS kind, pick(id, 4, 25)::int AS brand,"
+    " rpad('', 90, 'p') AS text FROM generate_series(1, {parts}) AS id",
+    "orders": "SELECT id, 1 + pick(id, 5, {customers}) AS customer, DATE '1992-01-01' + pick(id, 6, 2406)::int AS day,"
+    " pick(id, 7, 5)::int AS priority, rpad('', 60, 'o') AS text FROM generate_series(1, {orders}) AS id",
+    "items": "SELECT o.id AS order_id, n AS number, 1 + pick(o.id * 8 + n, 8, {parts}) AS part,"
+    " 1 + pick(o.id * 8 + n, 9, 50)::int AS quantity, 90000 + pick(o.id * 8 + n, 10, 10000000) AS price,"
+    " pick(o.id * 8 + n, 11, 11)::int AS discount, pick(o.id * 8 + n, 12, 3)::int AS flag,"
+    " o.day + 1 + pick(o.id * 8 + n, 13, 121)::int AS shipped, rpad('', 40, 'i') AS text"
+    " FROM analytic_orders o, generate_series(1, 4) AS n ORDER BY o.id, n",
+}
 
 QUERIES = (
     # Q1: pricing summary
@@ -55,9 +73,7 @@ QUERIES = (
 
 def _script() -> str:
     """The next of the queries: `query` counts them in each client."""
-    branches = [
-        f"\\{'elif' if number else 'if'} :query = {number}\n{query}\n" for number, query in enumerate(QUERIES)
-    ]
+    branches = [f"\\{'elif' if number else 'if'} :query = {number}\n{query}\n" for number, query in enumerate(QUERIES)]
     return f"\\set query (:query + 1) % {len(QUERIES)}\n{''.join(branches)}\\endif\n"
 
 
@@ -66,22 +82,10 @@ SCRIPT = _script()
 
 def statements(scale: int) -> tuple[str, ...]:
     """SQL that makes the tables, each statement in a transaction of its own. A `scale` of 1 has 20,000 orders."""
-    customers, parts, orders = (scale * each for each in (_CUSTOMERS, _PARTS, _ORDERS))
-    made = (
-        "CREATE FUNCTION pick(key bigint, seed bigint, among bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS"
-        " 'SELECT ((hashint8extended(key, seed) % among) + among) % among'",
-        "CREATE TABLE analytic_customers AS SELECT id, pick(id, 1, 5)::int AS segment, pick(id, 2, 25)::int AS nation,"
-        f" rpad('', 120, 'c') AS text FROM generate_series(1, {customers}) AS id",
-        "CREATE TABLE analytic_parts AS SELECT id, pick(id, 3, 150)::int AS kind, pick(id, 4, 25)::int AS brand,"
-        f" rpad('', 90, 'p') AS text FROM generate_series(1, {parts}) AS id",
-        f"CREATE TABLE analytic_orders AS SELECT id, 1 + pick(id, 5, {customers}) AS customer,"
-        " DATE '1992-01-01' + pick(id, 6, 2406)::int AS day, pick(id, 7, 5)::int AS priority,"
-        f" rpad('', 60, 'o') AS text FROM generate_series(1, {orders}) AS id",
-        f"CREATE TABLE analytic_items AS SELECT o.id AS order_id, n AS number, 1 + pick(o.id * 8 + n, 8, {parts}) AS part,"
-        " 1 + pick(o.id * 8 + n, 9, 50)::int AS quantity, 90000 + pick(o.id * 8 + n, 10, 10000000) AS price,"
-        " pick(o.id * 8 + n, 11, 11)::int AS discount, pick(o.id * 8 + n, 12, 3)::int AS flag,"
-        " o.day + 1 + pick(o.id * 8 + n, 13, 121)::int AS shipped, rpad('', 40, 'i') AS text"
-        f" FROM analytic_orders o, generate_series(1, {_ITEMS}) AS n ORDER BY o.id, n",
-    )
+    rows = {name: scale * each for name, each in _ROWS.items()}
     keys = {"customers": "id", "parts": "id", "orders": "id", "items": "order_id, number"}
-    return (*made, *(f"ALTER TABLE analytic_{table} ADD PRIMARY KEY ({key})" for table, key in keys.items()))
+    return (
+        _PICK,
+        *(f"CREATE TABLE analytic_{name} AS {query.format(**rows)}" for name, query in _TABLES.items()),
+        *(f"ALTER TABLE analytic_{name} ADD PRIMARY KEY ({key})" for name, key in keys.items()),
+    )

@@ -5,7 +5,7 @@ own backend, as page tables are a process's own. With a share of work its second
 it has done its share it says so and idles, attached, until it is ended: its pages are still to be proven.
 
 Sources: PostgreSQL documentation, pgbench (`\\if`, `\\set`, `\\sleep`), pageinspect, pg_buffercache, and "System
-Administration Functions" (pg_stat_file); the transactions are pgbench's own (`tpcb-like`, `select-only`), or `_analytic`.
+Administration Functions" (pg_stat_file); transactions are pgbench's own (`tpcb-like`, `select-only`), or `_analytic`'s.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""PostgreSQL under pgbench: TPC-B (read and write), look-ups alone, or queries over much of the data (`_analytic`), over
-the size of the database and clients.
+"""PostgreSQL under pgbench: TPC-B (read and write), look-ups alone, or long queries (`_analytic`), over the size of the
+database and clients.
 
 The database is made once with pgbench's own tables, and the same bytes are laid out for every attempt. Every client's
 first transaction touches all of shared_buffers that the database fills, in that client's own backend: page tables are
@@ -276,7 +276,7 @@ class Pgbench(StagedWorkload):
             _DATABASE,
         )
         facts = "SELECT pg_database_size(current_database()), pg_current_wal_insert_lsn() - '0/0'"
-        tables = _analytic.TABLES if _analyses(values) else _TABLES
+        tables = _analytic.NAMES if _analyses(values) else _TABLES
         prewarm = [f"SELECT pg_prewarm('{name}')" for name in tables]
         return Scene(
             before=(_pgbench_script.script(mode, share, places), *(() if far is None else _postgres.guards(far))),
