@@ -81,7 +81,7 @@ def test_analytic_queries_find_the_same_in_data_that_are_made_anew(folder: Path,
         assert attempt.delivery.share == 1
         assert sum(attempt.delivery.coverage.values()) > 25 << 20, "the backend has touched the whole database"
         assert attempt.facts["database_bytes"] == pytest.approx(database_bytes(given(WORKLOAD, **asked)), rel=0.05)
-    anew = quick(tmp_path, "pgbench", ["base"], asked)
+    anew = quick(tmp_path, "pgbench", ["base", "hugetlb-2m"], asked)
     accepted(anew)
     assert anew["base"].facts["database_bytes"] == found["base"].facts["database_bytes"]
 
