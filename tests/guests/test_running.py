@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,12 +20,14 @@ from click.testing import CliRunner
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.guests import running
+from hugewise.guests.kvm import UNKNOWN
 from hugewise.guests.qemu_words import RamBlock, blocks
 from hugewise.host.local_host import LocalHost
 from hugewise.model.pages import THP
+from tests.build.kvm import debugfs
 from tests.build.studies import FakeHost
 from tests.guests.standing import qemu
-from tests.requirements import need
+from tests.requirements import need, need_now
 
 MIB, GIB = 1 << 20, 1 << 30
 HOST = LocalHost()
@@ -163,6 +169,65 @@ def test_shared_memory_is_promised_nothing_larger() -> None:
         )
         assert "[vm-shared-memory-not-huge]" in ran.stdout
         assert "cure: pages of a pool: <hugepages>" in ran.stdout
+
+
+@contextmanager
+def with_huge_pages() -> Iterator[running.RunningGuest]:
+    """A QEMU, emulated as it is, some of whose memory is transparent huge pages: a hundredth is enough below."""
+    need("[never]" not in Path(f"{THP}/enabled").read_text(), "transparent huge pages on this host")
+    asked = ("-object", "memory-backend-ram,id=r,size=256M,prealloc=on", "-machine", "q35,memory-backend=r")
+    with qemu(*asked) as pid:
+        found = running.running(str(pid), HOST)
+        assert found is not None
+        seen = running.verify(found, HOST, "thp", 0.01)
+        need_now(seen.delivered is True, "a few huge pages that are free")
+        # Nothing of it is KVM's, and that is said.
+        assert (seen.kvm, seen.host) == (None, True)
+        assert "it is emulated" in seen.notes[-1]
+        yield found
+
+
+def test_delivered_is_what_smaps_and_kvm_both_say(tmp_path: Path) -> None:
+    """A real QEMU's smaps, and what KVM would say of it."""
+    with with_huge_pages() as guest:
+        large = debugfs(tmp_path / "large", guest.pid, pages_4k=512, pages_2m=100, pages_1g=0)
+        small = debugfs(tmp_path / "small", guest.pid, pages_4k=60_000, pages_2m=1, pages_1g=0, nx_lpage_splits=9)
+        for (tree, proc), delivered in ((large, True), (small, False)):
+            seen = running.verify(guest, HOST, "thp", 0.01, debugfs=tree, proc=proc)
+            assert (seen.delivered, seen.host) == (delivered, True)
+            assert seen.kvm is not None and seen.kvm.delivered is delivered
+        assert seen.kvm.bytes == {4096: 60_000 * 4096, 2 << 20: 2 << 20}
+        assert seen.kvm.said.endswith("0% by pages as promised, 1% is needed; 9 pages are split for nx_huge_pages")
+        # What the host has not, KVM cannot make good.
+        tree, proc = large
+        pool = running.verify(guest, HOST, "hugetlb-2m", debugfs=tree, proc=proc)
+        assert (pool.delivered, pool.host) == (False, False)
+        # Beside base pages nothing of KVM's is judged: it never maps by more than the host has.
+        base = running.verify(guest, HOST, "base", debugfs=tree, proc=proc)
+        assert base.kvm is not None
+        assert (base.kvm.delivered, base.kvm.bytes) == (None, {4096: 2 << 20, 2 << 20: 200 << 20})
+
+
+def test_where_debugfs_is_closed_the_hosts_pages_are_proven_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with with_huge_pages() as guest:
+        tree, proc = debugfs(tmp_path, guest.pid)
+        shutil.rmtree(tree)
+        monkeypatch.setattr(running, "verify", partial(running.verify, debugfs=tree, proc=proc))
+        ran = CliRunner().invoke(cli, ["verify", str(guest.pid), "--policy", "thp", "--share", "1%"])
+        assert ran.exit_code == 1
+        assert f"NOT PROVEN, {UNKNOWN}: " in ran.stdout
+        assert f"  {tree}: there is none (is debugfs mounted?)\n  cure: call it as root" in ran.stdout
+        code, said = verified(str(guest.pid), "--policy", "thp", "--share", "1%")
+        assert (code, said["delivered"], said["host"]) == (1, None, True)
+        assert isinstance(kvm := said["kvm"], dict)
+        assert (kvm["bytes"], kvm["share"], kvm["delivered"]) == (None, None, None)
+        # Nor may it be looked at whether it is KVM's: that is not taken for an emulated one.
+        shutil.rmtree(proc)
+        seen = running.verify(guest, HOST, "thp", 0.01)
+        assert seen.delivered is None
+        assert seen.kvm is not None and "call it as root" in seen.kvm.said
 
 
 def test_one_that_ends_is_told() -> None:

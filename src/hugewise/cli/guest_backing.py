@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["lines", "show"]
 
+_OPEN = (
+    "call it as root, with debugfs mounted (mount -t debugfs none /sys/kernel/debug), outside of containers; KVM counts"
+    " its pages on x86 alone, and a kernel that is locked down does not tell them"
+)
+
 
 def show(machine: RunningGuest, host: Host, policy: str | None, share: float, *, as_json: bool) -> NoReturn:
     """Look, say what was found, and end with the exit status. Raises UserError."""
@@ -48,7 +53,11 @@ def _pages(policy: str | None) -> Pages | None:
 
 def lines(found: GuestVerified, why: tuple[TrapFound, ...]) -> Iterator[str]:
     """The answer first, then what each piece of the guest's memory is made of, and what takes huge pages from it."""
+    from hugewise.guests.kvm import UNKNOWN  # noqa: PLC0415
+
     verdict = {True: "as promised", False: "NOT as promised", None: "NOT PROVEN"}[found.delivered]
+    if found.delivered is None and found.host:
+        verdict += f", {UNKNOWN}"
     yield f"{printable(found.subject)}: {verdict}: {printable(found.said)}"
     yield f"  promised by {found.promised}"
     yield from (f"  note: {printable(note)}" for note in found.notes)
@@ -57,6 +66,13 @@ def lines(found: GuestVerified, why: tuple[TrapFound, ...]) -> Iterator[str]:
     for one in found.memory:
         made = ", ".join(f"{readable_size(size)} {kind}" for kind, size in sorted(one.bytes.items())) or "nothing yet"
         yield f"  {printable(one.id)}: {readable_size(one.size)}, promised {one.promised or 'nothing'}: {made}"
+    if found.kvm is not None:
+        told = {True: "as promised", False: "NOT as promised", None: "not judged"}[found.kvm.delivered]
+        yield ""
+        yield f"What KVM maps of it, as far as the guest has touched it ({told}):"
+        yield f"  {printable(found.kvm.said)}"
+        if found.kvm.bytes is None:
+            yield f"  cure: {_OPEN}"
     if why:
         yield ""
         yield "What takes huge pages from such a machine here:"

@@ -16,7 +16,7 @@ metadata) and virt/kvm/kvm_main.c (kvm_create_vm_debugfs) of Linux 6.12; qapi/st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -29,9 +29,23 @@ from hugewise.guests.backing import SHARE, Proof
 from hugewise.model.guest import PAGE_OF, Pages
 from hugewise.quantity import format_size, readable_size
 
-__all__ = ["DEBUGFS", "UNKNOWN", "KvmMapping", "Monitor", "look", "proven"]
+__all__ = [
+    "DEBUGFS",
+    "PROC",
+    "UNKNOWN",
+    "KvmJudged",
+    "KvmMapping",
+    "Monitor",
+    "judged",
+    "look",
+    "of_debugfs",
+    "proven",
+    "runs",
+    "words",
+]
 
 DEBUGFS = Path("/sys/kernel/debug/kvm")
+PROC = Path("/proc")
 UNKNOWN = "host pages proven, KVM's mapping unknown"
 UNASKED = "KVM's mapping unknown"
 
@@ -69,13 +83,31 @@ class KvmMapping(msgspec.Struct, frozen=True):
         return sum(self.bytes.values())
 
 
-def look(monitor: Monitor, pid: int, debugfs: Path = DEBUGFS, proc: Path = Path("/proc")) -> KvmMapping | str:
+class KvmJudged(msgspec.Struct, frozen=True):
+    """Whether KVM maps a guest as promised (None: that cannot be known), `share` of what it maps so, and in words."""
+
+    good: bool | None
+    share: float | None
+    said: str
+
+
+def look(monitor: Monitor, pid: int, debugfs: Path = DEBUGFS, proc: Path = PROC) -> KvmMapping | str:
     """What KVM maps of the guest of the QEMU `pid` now, or why that cannot be known. Raises nothing."""
     asked = _of_monitor(monitor)
     if not isinstance(asked, str):
         return asked
-    found = _of_debugfs(pid, debugfs, proc)
+    found = of_debugfs(pid, debugfs, proc)
     return f"{asked}; {found}" if isinstance(found, str) else found
+
+
+def runs(pid: int, proc: Path = PROC) -> bool | None:
+    """Whether the process has a virtual machine of KVM's; None where its descriptors may not be looked at, or it is
+    gone. A QEMU without one emulates its guest, whose memory no hardware maps.
+    """
+    try:
+        return any(_is_vm(each) for each in (proc / str(pid) / "fd").iterdir())
+    except OSError:
+        return None
 
 
 def _of_monitor(monitor: Monitor) -> KvmMapping | str:
@@ -92,9 +124,9 @@ def _of_monitor(monitor: Monitor) -> KvmMapping | str:
     return _mapping(counts, "query-stats") or "query-stats names no sizes of KVM's pages"
 
 
-def _of_debugfs(pid: int, debugfs: Path, proc: Path) -> KvmMapping | str:
-    """Of the folder PID-FD that is this QEMU's: its descriptor FD is a VM. A number that another PID namespace means
-    is another process's.
+def of_debugfs(pid: int, debugfs: Path = DEBUGFS, proc: Path = PROC) -> KvmMapping | str:
+    """What KVM maps, of the folder PID-FD that is this QEMU's: its descriptor FD is a VM; or why that cannot be known.
+    A number that another PID namespace means is another process's. Raises nothing.
     """
     try:
         names = sorted(each.name for each in debugfs.iterdir())
@@ -128,46 +160,58 @@ def _mapping(counts: Mapping[str, int], source: str) -> KvmMapping | None:
     return KvmMapping(entries, counts.get(_SPLIT, 0), source)
 
 
-def proven(host: Proof, found: KvmMapping | str, share: float = SHARE, kinds: Iterable[Pages] = ()) -> Proof:
-    """The proof of the host's pages with what KVM maps: accepted where both are as promised, and where nobody knows
-    what KVM maps, which is said.
+def words(found: KvmMapping | str) -> str:
+    """What KVM maps, or why that is not known, for a person."""
+    if isinstance(found, str):
+        return found
+    by_size = ", ".join(f"{readable_size(size)} by {format_size(each)}" for each, size in sorted(found.bytes.items()))
+    return f"KVM ({found.source}) maps {by_size or 'nothing'}"
+
+
+def judged(found: KvmMapping | str, pages: Collection[int], share: float = SHARE) -> KvmJudged:
+    """Whether KVM maps the guest by pages of the promised sizes `pages` (bytes; 4096: base pages). Pure.
 
     Of what is mapped, `share` must be by pages of the promised size or larger. The first page of that size is not
     counted: below 1 MiB lies what is no memory (the hole of VGA and of ROMs), so that smaller ones always map it.
-    Beside base pages nothing may be mapped by larger ones. `kinds`: what nodes of the guest are promised, where these
-    differ: KVM counts them together, so that the smallest is what is asked of all.
+    Beside base pages nothing may be mapped by larger ones. KVM counts all memory of a guest together: of several sizes
+    the smallest is what is asked of all, and base pages beside larger ones cannot be told from these.
     """
     if isinstance(found, str):
-        return _unknown(host, found)
-    promised = set(kinds) or {host.promised}
-    if "base" in promised and len(promised) > 1:
-        return _unknown(host, "some nodes are promised base pages and others larger ones, which KVM counts together")
-    page = min(_size(kind) for kind in promised)
-    large = sum(size for each, size in found.bytes.items() if each >= page)
-    by_size = ", ".join(f"{readable_size(size)} by {format_size(each)}" for each, size in sorted(found.bytes.items()))
-    words = f"KVM ({found.source}) maps {by_size or 'nothing'}"
+        return KvmJudged(None, None, found)
+    if _SMALL in pages and len(set(pages)) > 1:
+        why = "some nodes are promised base pages and others larger ones, which KVM counts together"
+        return KvmJudged(None, None, why)
+    page = min(pages)
+    told = words(found)
     if page == _SMALL:
         reached = found.bytes.get(_SMALL, 0) / found.mapped if found.mapped else None
         good = found.mapped > 0 and reached == 1.0
     else:
+        large = sum(size for each, size in found.bytes.items() if each >= page)
         whole = found.mapped - page
         reached = min(1.0, large / whole) if whole > 0 else None
         good = reached is not None and reached >= share
     if reached is None:
-        why = f"{words}, which is not more than one page of {format_size(page)}"
-        return msgspec.structs.replace(_unknown(host, why), kvm=found.bytes)
+        return KvmJudged(None, None, f"{told}, which is not more than one page of {format_size(page)}")
     if not good:
         split = f"; {found.split} pages are split for nx_huge_pages" if found.split else ""
         need = "all" if page == _SMALL else f"{share:.0%}"
-        words += f": {reached:.0%} by pages as promised, {need} is needed{split}"
+        told += f": {reached:.0%} by pages as promised, {need} is needed{split}"
+    return KvmJudged(good, reached, told)
+
+
+def proven(host: Proof, found: KvmMapping | str, share: float = SHARE, kinds: Iterable[Pages] = ()) -> Proof:
+    """The proof of the host's pages with what KVM maps: accepted where both are as promised, and where nobody knows
+    what KVM maps, which is said. `kinds`: what nodes of the guest are promised, where these differ.
+    """
+    one = judged(found, {_size(kind) for kind in set(kinds) or {host.promised}}, share)
+    seen = None if isinstance(found, str) else found.bytes
+    if one.good is None:
+        why = f"{host.why}; {UNKNOWN if host.accepted else UNASKED} ({one.said})"
+        return msgspec.structs.replace(host, kvm=seen, why=why)
     return msgspec.structs.replace(
-        host, kvm=found.bytes, kvm_share=reached, accepted=host.accepted and good, why=f"{host.why}; {words}"
+        host, kvm=seen, kvm_share=one.share, accepted=host.accepted and one.good, why=f"{host.why}; {one.said}"
     )
-
-
-def _unknown(host: Proof, why: str) -> Proof:
-    """The proof of the host's pages, which is all that there is."""
-    return msgspec.structs.replace(host, why=f"{host.why}; {UNKNOWN if host.accepted else UNASKED} ({why})")
 
 
 def _size(kind: Pages) -> int:

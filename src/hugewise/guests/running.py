@@ -4,7 +4,8 @@
     verify(found, host, None, 0.95)
 
 libvirt is not asked: the number of a domain's QEMU is in a file of its daemon. What was asked for stands in QEMU's
-command line, what is there in its smaps.
+command line, what is there in its smaps. What KVM maps of it is read in debugfs: the monitor of a domain is libvirt's,
+and a command of somebody else's in it would mark the domain as tainted.
 
 Sources: proc(5); libvirt, src/qemu/qemu_process.c (the pid file).
 """
@@ -13,12 +14,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
 
 import msgspec
 
 from hugewise.errors import UserError
-from hugewise.guests import backing
+from hugewise.guests import backing, kvm
 from hugewise.guests.qemu_words import RamBlock, blocks
 from hugewise.machine.proc import fields
 from hugewise.model.domain import Domain, DomainCell, HugeWish
@@ -27,13 +29,15 @@ from hugewise.model.host import Host, text_of
 from hugewise.model.pages import THP
 from hugewise.quantity import format_size, readable_size
 
-__all__ = ["GuestVerified", "RamSeen", "RunningGuest", "as_domain", "running", "verify"]
+__all__ = ["GuestVerified", "KvmSeen", "RamSeen", "RunningGuest", "as_domain", "running", "verify"]
 
 _PLACES = ("/run/libvirt/qemu/{}.pid", "{home}/libvirt/qemu/run/{}.pid")
 _NAME = re.compile(r"[^/\0]{1,240}")
 _PROGRAM = re.compile(r"qemu-system-\w+|qemu-kvm|kvm")
 _MOST_WORDS = 1 << 22
 _WORDS: Mapping[str, str] = {"": "larger pages", "base": "base pages", "thp": "transparent huge pages"}
+_BASE = 4096
+_PAGES: Mapping[str, int] = {"": _BASE, "base": _BASE, "thp": 2 << 20}
 _WHOLE = 1.0
 
 
@@ -65,18 +69,36 @@ class RamSeen(msgspec.Struct, frozen=True, kw_only=True):
     said: str
 
 
+class KvmSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What KVM maps of the guest, in bytes by the size of the page that maps them (None: not known), and the share of
+    it that is as promised. `delivered` None: not known, or nothing larger than base pages is promised.
+    """
+
+    bytes: Mapping[int, int] | None
+    share: float | None
+    delivered: bool | None
+    said: str
+
+
 class GuestVerified(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer. `delivered` None: it could not be proven; `share`: the smallest of its pieces that were promised
-    something; `promised` by whom.
+    """The answer.
+
+    promised   by whom
+    delivered  by the host and, of larger pages under KVM, by KVM too; None: it could not be proven
+    host       the host's pages alone, from smaps
+    kvm        None: the guest is emulated, and no hardware maps its memory
+    share      of the host's pages: the smallest of its pieces that were promised something
     """
 
     subject: str
     pid: int
     promised: str
     delivered: bool | None
+    host: bool | None
     share: float | None
     said: str
     memory: tuple[RamSeen, ...]
+    kvm: KvmSeen | None
     notes: tuple[str, ...] = ()
 
 
@@ -117,9 +139,18 @@ def _guest(pid: int, host: Host, domain: str | None = None) -> RunningGuest | No
     return RunningGuest(pid=pid, program=program, blocks=found, domain=domain, notes=notes)
 
 
-def verify(guest: RunningGuest, host: Host, promised: Pages | None, share: float = backing.SHARE) -> GuestVerified:
-    """Look once at what the guest's memory is made of. `promised`: for all of it; None: what its QEMU was asked for,
-    and what the rules of this host promise ordinary memory. Raises UserError where it may not be looked at, or is gone.
+def verify(
+    guest: RunningGuest,
+    host: Host,
+    promised: Pages | None,
+    share: float = backing.SHARE,
+    *,
+    debugfs: Path = kvm.DEBUGFS,
+    proc: Path = kvm.PROC,
+) -> GuestVerified:
+    """Look once at what the guest's memory is made of, and what KVM maps of it. `promised`: for all of it; None: what
+    its QEMU was asked for, and what the rules of this host promise ordinary memory. `proc`: where its descriptors are
+    looked at. Raises UserError where it may not be looked at, or is gone.
     """
     try:
         text = backing.smaps(guest.pid)
@@ -138,18 +169,43 @@ def verify(guest: RunningGuest, host: Host, promised: Pages | None, share: float
     )
     shares = [one.share for one in seen if one.share is not None and one.promised]
     states = {one.delivered for one in seen}
-    delivered = False if False in states else None if None in states else True
+    on_host = False if False in states else None if None in states else True
+    mapped = _by_kvm(guest.pid, {one.promised for one in seen}, share, debugfs, proc)
+    larger = any(_PAGES.get(one.promised) != _BASE for one in seen)
+    delivered = mapped.delivered if mapped is not None and on_host and larger else on_host
+    emulated = "it is emulated (no virtual machine of KVM's): its memory is mapped by no hardware"
     by = "--policy" if promised is not None else "QEMU's command line and the rules in force"
     return GuestVerified(
         subject=guest.name,
         pid=guest.pid,
         promised=by,
         delivered=delivered,
+        host=on_host,
         share=min(shares, default=None),
         said="; ".join(one.said if len(seen) == 1 else f"{one.id}: {one.said}" for one in seen),
         memory=seen,
-        notes=(*guest.notes, *(["transparent huge pages are off for this QEMU (prctl)"] if off else [])),
+        kvm=mapped,
+        notes=(
+            *guest.notes,
+            *(["transparent huge pages are off for this QEMU (prctl)"] if off else []),
+            *([emulated] if mapped is None else []),
+        ),
     )
+
+
+def _by_kvm(pid: int, promised: Collection[str], share: float, debugfs: Path, proc: Path) -> KvmSeen | None:
+    """What KVM maps of it, against what its pieces are promised, as `_key` calls it; None: it is emulated."""
+    runs = kvm.runs(pid, proc)
+    if runs is False:
+        return None
+    found = kvm.of_debugfs(pid, debugfs, proc) if runs else "whether KVM runs it cannot be seen: call it as root"
+    seen = None if isinstance(found, str) else found.bytes
+    sizes = {_PAGES.get(key) or int(key.removeprefix("hugetlb:")) for key in promised}
+    if max(sizes, default=_BASE) == _BASE:
+        # KVM maps nothing by more than the host's own pages: there is nothing to judge.
+        return KvmSeen(bytes=seen, share=None, delivered=None, said=kvm.words(found))
+    judged = kvm.judged(found, sizes, share)
+    return KvmSeen(bytes=seen, share=judged.share, delivered=judged.good, said=judged.said)
 
 
 def _key(block: RamBlock, promised: Pages | None, host: Host, *, disabled: bool) -> str:
