@@ -196,7 +196,7 @@ def test_delivered_is_what_smaps_and_kvm_both_say(tmp_path: Path) -> None:
             seen = running.verify(guest, HOST, "thp", 0.01, debugfs=tree, proc=proc)
             assert (seen.delivered, seen.host) == (delivered, True)
             assert seen.kvm is not None and seen.kvm.delivered is delivered
-        assert seen.kvm.bytes is not None and seen.kvm.bytes[4096] == 60_000 * 4096
+        assert seen.kvm is not None and seen.kvm.bytes is not None and seen.kvm.bytes[4096] == 60_000 * 4096
         assert seen.kvm.said.endswith("0% by pages as promised, 1% is needed; 9 pages are split for nx_huge_pages")
         # What the host has not, KVM cannot make good.
         tree, proc = large
