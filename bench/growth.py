@@ -27,6 +27,7 @@ import msgspec
 
 from hugewise.attempt import runner
 from hugewise.attempt.underway import Bench, Group, Work
+from hugewise.cli.progress import shown
 from hugewise.model.coin import commitment
 from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageTarget
@@ -167,7 +168,7 @@ def work(path: Path, turns: Connection) -> None:
         "attempt": replayed,
         "stored": lambda _, work: recorded(work.trial.block, work.arm.name, work.trial.order, time.time()),
     }
-    with mock.patch.dict(vars(runner), made), progress.shown(io.StringIO()) as show:
+    with mock.patch.dict(vars(runner), made), shown(io.StringIO()) as show:
 
         def listener(event: progress.Event) -> None:
             nonlocal left, since

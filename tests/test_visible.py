@@ -19,10 +19,12 @@ from rich.text import Text
 
 import hugewise
 from hugewise.cli.main import main
+from hugewise.cli.progress import shown
 from hugewise.console import TextConsole
 from hugewise.session import progress
 from hugewise.visible import printable, say, say_json
 from tests.fuzz.inputs import fuzzed
+from tests.terminal import drained
 
 SOURCE = Path(hugewise.__file__).parent
 NASTY = "\x1b]0;owned\x07 \x1b[2J\x1b[31m\x9b31m\x7f\b\u202egnp.exe\u2066 [red]red[/red] [/] \udcff"
@@ -104,15 +106,14 @@ def test_a_hostile_study_on_a_terminal(tmp_path: Path) -> None:
 def test_the_progress_of_a_run_on_a_terminal() -> None:
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w", encoding="utf-8", errors="replace") as stream:
-        with progress.shown(stream) as listener:
+        with shown(stream) as listener:
             listener(progress.Started(NASTY, NASTY, 3, 0, 9.0))
             listener(progress.AttemptStarted(1, NASTY, NASTY))
             listener(progress.Message(f"a step: {NASTY}"))
-            listener(progress.BlockEnded(1, NASTY, "complete", 1, 3, 9.0))
-        os.set_blocking(ours, False)
-        told = os.read(ours, 1 << 20).decode("utf-8", "replace")
-    os.close(ours)
-    assert "a step" in told and foreign(told) == []
+            one = progress.OpenComparison(NASTY, NASTY, NASTY, 0.9, 0.8, 1.1)
+            listener(progress.BlockEnded(1, NASTY, "complete", 1, 3, 9.0, 0, lambda: (one,)))
+        told = drained(ours)
+    assert "a step" in told and "to +10%" in told and foreign(told) == []
 
 
 @pytest.mark.parametrize("words", [["report", f"a\n{NASTY}"], ["run", "--seed", NASTY, "x"], ["no", NASTY], [NASTY]])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,8 +24,9 @@ from hugewise.model.trial import Attempt, Block, DeliveryThreshold, Trial
 from hugewise.plan.plan import Arm, Cell
 from hugewise.session import progress
 from hugewise.session.conductor import Conductor
-from hugewise.stats.method import Contrast, Decision
+from hugewise.stats.method import Contrast, Decision, Method
 from hugewise.stats.pairs import Pairs
+from hugewise.stats.sequential import Sequential
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, Noted, Resumed
 from hugewise.study.load import parse
@@ -113,6 +112,7 @@ class Stage:
         self.ran: list[tuple[int, str, str, int]] = []
         self.script: Callable[[Trial, int], str] = accepted
         self.events: list[progress.Event] = []
+        self.open: list[tuple[str, list[str]]] = []
         self.settings = FakeSettings()
         self.asked: list[tuple[int, tuple[str, ...], int, str | None]] = []
 
@@ -127,7 +127,14 @@ class Stage:
         bench.folder.accept(bench.folder.draft(f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"), made)
         return made
 
-    def conduct(self, cells: list[Cell], after: dict[tuple[str, str], int], *, boot: str = "b") -> list[Decides]:
+    def conduct(
+        self,
+        cells: list[Cell],
+        after: dict[tuple[str, str], int],
+        *,
+        boot: str = "b",
+        beside: Sequence[Method] = (),
+    ) -> list[Decides]:
         methods = [
             Decides(Contrast(each.id, arm.name, "base", LOWER), after.get((each.id, arm.name), 3))
             for each in cells
@@ -144,7 +151,7 @@ class Stage:
             boot_id=boot,
             pools={2 << 20: 4},
         )
-        conductor = Conductor(bench, self.folder.read(), cells, methods, SEED, self.events.append)
+        conductor = Conductor(bench, self.folder.read(), cells, [*methods, *beside], SEED, self.hear)
         ended = conductor.conduct()
         self.state = None if ended is None else ended.state
         return methods
@@ -161,6 +168,11 @@ class Stage:
         turns = None if rounds is None else "".join(itertools.islice(rounds, 5))
         self.asked.append((arms[0][1].block, tuple(arm.name for arm, _ in arms), number, turns))
         return [self.attempt(bench, cell, arm, trial, number) for arm, trial in arms]
+
+    def hear(self, event: progress.Event) -> None:
+        self.events.append(event)
+        if isinstance(event, progress.BlockEnded):
+            self.open.append((event.cell, [each.arm for each in event.comparisons()]))
 
     def ended(self) -> list[progress.BlockEnded]:
         return [event for event in self.events if isinstance(event, progress.BlockEnded)]
@@ -759,21 +771,12 @@ def test_an_estimate_says_of_which_cells_it_knows_nothing_yet(stage: Stage) -> N
     assert [event.unmeasured for event in stage.ended()][:4] == [2, 1, 0, 0]
 
 
-def test_a_log_has_a_line_within_a_block_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    out = io.StringIO()
-    with progress.shown(out) as listener:
-        listener(progress.Started("r", "f", 3, 0, None))
-        listener(progress.AttemptStarted(1, "build", "base"))
-        now += 60
-        listener(progress.AttemptStarted(1, "build", "thp"))
-        listener(progress.BlockEnded(1, "build", "complete", 1, 3, 10.0, 2))
-        now += 60
-        listener(progress.BlockEnded(2, "fault", "complete", 2, 3, 10.0, 0))
-    assert out.getvalue().splitlines() == [
-        "run r in f: 3 blocks planned",
-        "block 1 (build): thp",
-        "1/3 blocks, 10.0 s left if 2 cells not begun take as long as the others (build)",
-        "2/3 blocks, 10.0 s left (fault)",
+def test_a_block_that_ended_tells_the_open_comparisons_of_its_cell(stage: Stage) -> None:
+    """With an interval that may be looked at; what is decided is none, nor what has an interval at its end alone."""
+    beside = [
+        Sequential(Contrast(where, "thp", "base", LOWER), planned=planned, alpha=0.01, margin=0.01)
+        for where, planned in (("one", 3), ("two", 2))
     ]
+    stage.conduct([cell("one", "thp", "mthp-64k"), cell("two", "thp")], {}, beside=beside)
+    one, two = ("one", ["thp"]), ("two", ["thp"])
+    assert stage.open == [one, two, one, ("two", []), ("one", []), ("two", [])]

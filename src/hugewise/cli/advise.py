@@ -216,7 +216,7 @@ def _of_command(
 ) -> None:
     from hugewise.advise import advise as phases  # noqa: PLC0415
     from hugewise.advise.telling import DETAILS, answer, objective, settings, summary, whole  # noqa: PLC0415
-    from hugewise.session import progress  # noqa: PLC0415
+    from hugewise.cli import progress  # noqa: PLC0415
 
     anyway, results = asked["anyway"], asked["results"]
     with progress.shown(sys.stderr) as listener:
@@ -256,7 +256,7 @@ def _of_study(
 ) -> None:
     from hugewise.advise import of_study  # noqa: PLC0415
     from hugewise.advise.telling import DETAILS, details, summary  # noqa: PLC0415
-    from hugewise.session import progress  # noqa: PLC0415
+    from hugewise.cli import progress  # noqa: PLC0415
 
     begun = None
     if study is not None:

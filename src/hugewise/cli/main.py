@@ -207,9 +207,9 @@ def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> N
     With the workloads of STUDY under its baseline; without, with a loop in the first cache. Writes a record that a
     study may require. Exit status 1 when it does not pass.
     """
+    from hugewise.cli import progress  # noqa: PLC0415
     from hugewise.cli.told import lines  # noqa: PLC0415
     from hugewise.quantity import parse_share  # noqa: PLC0415
-    from hugewise.session import progress  # noqa: PLC0415
     from hugewise.session.calibrate import calibrate as measure  # noqa: PLC0415
 
     try:

@@ -10,11 +10,12 @@ from pathlib import Path
 from hugewise import published
 from hugewise.analysis import forecast
 from hugewise.analysis.published_forecast import Reread, replan
+from hugewise.cli import progress
 from hugewise.errors import UserError
 from hugewise.quantity import parse_duration, parse_share
 from hugewise.report import forecast as told
 from hugewise.report.terminal import show
-from hugewise.session import feasibility, progress, session
+from hugewise.session import feasibility, session
 from hugewise.store.folder import RunFolder
 from hugewise.study import load as studies
 from hugewise.study.study import Study

@@ -17,14 +17,16 @@ def reported(start: Callable[[Any], Any], keeper: int | None = None) -> None:
     `keeper`: the descriptor of a socket to the keeper of a fleet, which is told as well.
     """
     import hugewise  # noqa: PLC0415  (each verb pays only for what it uses)
+    from hugewise.cli import progress  # noqa: PLC0415
     from hugewise.report.study import summary  # noqa: PLC0415
     from hugewise.report.terminal import show  # noqa: PLC0415
-    from hugewise.session import keeping, progress  # noqa: PLC0415
+    from hugewise.session import keeping  # noqa: PLC0415
+    from hugewise.session.progress import Message  # noqa: PLC0415
 
     with progress.shown(sys.stderr) as shown:
         listener = shown if keeper is None else keeping.telling(keeper, shown)
         results = start(listener)
-        listener(progress.Message("writing the report"))
+        listener(Message("writing the report"))
         try:
             paths = hugewise.write_reports(results)
         except HugewiseError:

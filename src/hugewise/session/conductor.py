@@ -6,6 +6,7 @@ at a time, and the methods which comparisons remain. All state is in the run's f
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,6 +27,7 @@ from hugewise.plan.plan import Arm, Cell
 from hugewise.session import progress
 from hugewise.session.identity import differing
 from hugewise.stats.method import Method
+from hugewise.stats.sequential import Sequential
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Begun, BlockClosed, BlockOpened, Closed, Lost, OpenBlock, Run, Unstarted
 from hugewise.study.study import Study
@@ -249,7 +251,8 @@ class Conductor:
         self._observe(closed)
         done, planned = self._progress()
         new = sum(not self._durations.get(each.id) and self._remaining(each) > 0 for each in self.cells)
-        self.listener(progress.BlockEnded(number, cell, state, done, planned, self._left(), new))
+        open_ = functools.partial(_open, [method for method in self.methods if method.contrast.cell == cell])
+        self.listener(progress.BlockEnded(number, cell, state, done, planned, self._left(), new, open_))
         return closed
 
     def _paired(self, cell: str, attempts: Sequence[Attempt]) -> bool:
@@ -349,3 +352,16 @@ class Conductor:
             faulty.update(dict.fromkeys(faulted))
             self._could_not_start(block, faulted, problem)
         self._could_not_start(block, faulty or everyone, problem, given_up=True)
+
+
+def _open(methods: Iterable[Method]) -> tuple[progress.OpenComparison, ...]:
+    """Those of them that go on and have an interval while they do: that of a fixed number of pairs holds at its end."""
+    going = [one for one in methods if isinstance(one, Sequential) and one.decision().status == "continue"]
+    return tuple(
+        progress.OpenComparison(
+            *(one.contrast.arm, one.contrast.baseline, one.contrast.metric.name),
+            *((None, None, None) if found is None else (found.ratio, found.low, found.high)),
+        )
+        for one in going
+        for found in (one.effect(),)
+    )

@@ -122,7 +122,7 @@ class Sequential:
     def comparison(self) -> Comparison:
         """The result with interval, tiers and the alpha spent. Some seconds at thousands of pairs."""
         verdict, reason, reach = self._verdict()
-        effect, bias = self._effect(), self._bias()
+        effect, bias = self.effect(), self._bias()
         finding = Inference(verdict, reason)
         if effect is not None:
             finding = Inference(verdict, reason, effect.ratio, effect.low, effect.high)
@@ -141,6 +141,25 @@ class Sequential:
             corrected=self._corrected() if verdict in ("better", "worse") and self.width is None else None,
             spread=self._spread_found(),
             bias=None if bias is None or not math.isfinite(bias) else math.expm1(min(bias, 99)),
+        )
+
+    def effect(self) -> Effect | None:
+        """Estimate and interval of the usable pairs; None without any. The interval holds whenever one looks, however
+        often. Milliseconds at a hundred pairs, a second at thousands.
+        """
+        if not self.pairs.usable:
+            return None
+        # A covariate that the arm moves is not used, and what it made of the interval not shown.
+        moved = bool(self._moved.test.sign)
+        low, high = (-math.inf, math.inf) if moved else self.usable.interval()
+        centre = self._centre(self.pairs.usable) if moved else self.usable.pairs.centre()
+        return Effect(
+            ratio=ratio_of(centre),
+            low=ratio_of(low) if math.isfinite(low) else None,
+            high=ratio_of(high) if math.isfinite(high) else None,
+            confidence=1 - self.alpha,
+            p=math.nan,
+            n=len(self.pairs.usable),
         )
 
     def _difference(self, pair: Pair) -> float:
@@ -179,7 +198,7 @@ class Sequential:
         """Whether the interval is as narrow as was asked for. Remembered for each pair: it is asked again and again."""
         if self.width is None or self._narrow_at == len(self.pairs.usable):
             return True
-        effect = self._effect()
+        effect = self.effect()
         ends = None if effect is None or effect.low is None or effect.high is None else (effect.low, effect.high)
         if ends is None or ends[1] - ends[0] > self.width:
             return False
@@ -356,22 +375,6 @@ class Sequential:
         for pair in pairs:
             controlled.add(self._difference(pair), None if self._moved.test.sign else pair.covariate)
         return controlled.centre()
-
-    def _effect(self) -> Effect | None:
-        if not self.pairs.usable:
-            return None
-        # A covariate that the arm moves is not used, and what it made of the interval not shown.
-        moved = bool(self._moved.test.sign)
-        low, high = (-math.inf, math.inf) if moved else self.usable.interval()
-        centre = self._centre(self.pairs.usable) if moved else self.usable.pairs.centre()
-        return Effect(
-            ratio=ratio_of(centre),
-            low=ratio_of(low) if math.isfinite(low) else None,
-            high=ratio_of(high) if math.isfinite(high) else None,
-            confidence=1 - self.alpha,
-            p=math.nan,
-            n=len(self.pairs.usable),
-        )
 
     def _tiers(self, effect: Effect | None) -> tuple[Tier, ...]:
         if effect is None or self._moved.test.sign:
