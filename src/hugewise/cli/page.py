@@ -6,6 +6,9 @@ from pathlib import Path
 
 from hugewise.errors import UserError
 from hugewise.report import result_overview, result_page
+from hugewise.store.folder import RunFolder
+from hugewise.study import load, shipped
+from hugewise.study.study import Study
 from hugewise.visible import printable, say
 
 __all__ = ["main"]
@@ -18,6 +21,16 @@ def main(page: Path, run: Path, *, alone: bool) -> None:
     if page.suffix != ".parquet":
         raise UserError(f"--page {page}: its data are a Parquet file", hint=f"name it {page.with_suffix('.parquet')}")
     result_overview.check(page.parent)
-    written = result_page.add(page, run)
+    written = result_page.add(page, run, _whole(run))
     for path in (*written, *result_overview.write(page.parent)):
         say(f"  {printable(str(path))}")
+
+
+def _whole(run: Path) -> Study | None:
+    """The study as it comes with hugewise, at the run's scale, where the run is of it. Raises UserError, RunError."""
+    folder = RunFolder(run)
+    measured = folder.study(folder.opened())
+    path = shipped.named(Path(measured.name))
+    if path is None:
+        return None
+    return load.load(path, measured.scale)

@@ -35,9 +35,11 @@ from hugewise.report.result_claims import STANDINGS, claim_line, claimed
 from hugewise.report.sections import beside
 from hugewise.report.sections.levels import levels
 from hugewise.report.sentences import SYMBOLS, effect_of
+from hugewise.report.unmeasured import Unmeasured, unmeasured
 from hugewise.stats.evidence import Combined, RunEvidence
 from hugewise.store import compacted
 from hugewise.store.folder import RunFolder
+from hugewise.study.study import Study
 
 __all__ = [
     "MARK",
@@ -58,7 +60,7 @@ MARK = b"<!-- Made by hugewise from the data beside it: changes are lost. -->\n\
 RESERVED = ("overview", "folklore")
 """Pages that are made of all others (`result_overview`)."""
 
-_RUN, _FORECAST = "run-", "forecast"
+_RUN, _FORECAST, _UNMEASURED = "run-", "forecast", "unmeasured"
 _TOGETHER = "The runs together"
 
 
@@ -70,19 +72,24 @@ class PageRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageData(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs, the newest first, and the forecast from the newest; null where none can be had."""
+    """The runs, the newest first, the forecast from the newest (null where none can be had), and the cells of its study
+    that it was not asked to run.
+    """
 
     runs: tuple[PageRun, ...]
     forecast: Forecast | None = None
+    unmeasured: tuple[Unmeasured, ...] = ()
 
 
 _RUNS = msgspec.json.Decoder(PageRun)
 _FORECASTS = msgspec.json.Decoder(Forecast)
+_CELLS = msgspec.json.Decoder(tuple[Unmeasured, ...])
 
 
-def add(path: Path, run: Path) -> list[Path]:
+def add(path: Path, run: Path, whole: Study | None = None) -> list[Path]:
     """Take the ended run in the folder `run` into the page's data at `path`, and make the page again; what was written.
 
+    whole  the study of which the run measured a part, where that is known: its other cells are named as not run
     Raises UserError where the run has not ended or is another study's, RunError, StorageError.
     """
     known = read(path) if path.exists() else PageData(runs=())
@@ -100,11 +107,13 @@ def add(path: Path, run: Path) -> list[Path]:
     new = PageRun(results=_slim(results), evidence=evidence)
     runs = [new, *(one for one in known.runs if one.results.run != results.run)]
     runs.sort(key=lambda one: one.results.started, reverse=True)
-    planned = known.forecast if runs[0] is not new else None
-    if runs[0] is new:
-        with contextlib.suppress(UserError):  # no method that makes verdicts, too few pairs: nothing to say
-            planned = forecast(found.study, [run])
-    return write(path, PageData(runs=tuple(runs), forecast=planned))
+    if runs[0] is not new:
+        return write(path, msgspec.structs.replace(known, runs=tuple(runs)))
+    planned = None
+    with contextlib.suppress(UserError):  # no method that makes verdicts, too few pairs: nothing to say
+        planned = forecast(found.study, [run])
+    others = () if whole is None else unmeasured(whole, found.study, planned)
+    return write(path, PageData(runs=tuple(runs), forecast=planned, unmeasured=others))
 
 
 def _slim(results: Results) -> Results:
@@ -125,6 +134,8 @@ def write(path: Path, data: PageData) -> list[Path]:
     records = {f"{_RUN}{one.results.run}": msgspec.json.encode(one).decode() for one in data.runs}
     if data.forecast is not None:
         records[_FORECAST] = msgspec.json.encode(data.forecast).decode()
+    if data.unmeasured:
+        records[_UNMEASURED] = msgspec.json.encode(data.unmeasured).decode()
     files = {path.parent / name: content for name, content in render(data, path.stem).items()}
     page = path.with_suffix(".md")
     if path.exists():
@@ -166,11 +177,13 @@ def read(path: Path) -> PageData:
         found = compacted.read(path)
         runs = [reading.decoded(_RUNS, text) for name, text in found.items() if name.startswith(_RUN)]
         planned = reading.decoded(_FORECASTS, found[_FORECAST]) if _FORECAST in found else None
+        others = reading.decoded(_CELLS, found.get(_UNMEASURED, "[]"))
     except (OSError, reading.UnreadableError) as error:
         raise RunError(f"{path} cannot be read: {error}", hint="put a copy of it back") from None
     if not runs:
         raise RunError(f"{path} holds no run", hint="hugewise report RUN --page FILE makes a page's data")
-    return PageData(runs=tuple(sorted(runs, key=lambda one: one.results.started, reverse=True)), forecast=planned)
+    runs.sort(key=lambda one: one.results.started, reverse=True)
+    return PageData(runs=tuple(runs), forecast=planned, unmeasured=others)
 
 
 def render(data: PageData, name: str) -> dict[str, bytes]:
@@ -195,7 +208,7 @@ def document(data: PageData) -> Document:
             *_together(data),
             *levels(newest),
             *beside.beside(newest.beside),
-            *_not_run(newest),
+            *_not_run(newest, data),
             Section("How it was measured", (_facts(data),)),
         ),
     )
@@ -303,10 +316,24 @@ def _e(one: Combined) -> str:
     return f"{one.adjusted:,.0f}" if one.adjusted >= 100 else f"{one.adjusted:.3g}"
 
 
-def _not_run(results: Results) -> Iterator[Section]:
+def _not_run(results: Results, data: PageData) -> Iterator[Section]:
+    blocks: list[Block] = []
+    if data.unmeasured:
+        effect = "" if data.forecast is None else f" of {numbers.percent(data.forecast.effect)}"
+        rows = [(one.cell, *_like(one)) for one in data.unmeasured]
+        head = ("cell", "as much as", f"pairs for a change{effect}", "time")
+        blocks.append(table("cells of the study that this run was not asked for", head, rows, 2))
     if results.left_out:
-        rows = [(one.what, one.reason) for one in results.left_out]
-        yield Section("Not run", (table("left out before anything ran", ("what", "why"), rows, 2),))
+        left = [(one.what, one.reason) for one in results.left_out]
+        blocks.append(table("left out before anything ran", ("what", "why"), left, 2))
+    if blocks:
+        yield Section("Not run", tuple(blocks))
+
+
+def _like(one: Unmeasured) -> tuple[str, str, str]:
+    if one.pairs is None or one.seconds is None:
+        return "no cell of its workload was measured", NOTHING, NOTHING
+    return f"{one.neighbour}, {one.arm}", f"{one.pairs:,}", format_duration(one.seconds)
 
 
 def _facts(data: PageData) -> Block:
