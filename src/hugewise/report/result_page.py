@@ -35,7 +35,7 @@ from hugewise.report.result_claims import STANDINGS, claim_line, claimed
 from hugewise.report.sections import beside
 from hugewise.report.sections.levels import levels
 from hugewise.report.sentences import SYMBOLS, effect_of
-from hugewise.report.unmeasured import Unmeasured, unmeasured
+from hugewise.report.unmeasured import Unmeasured, missed, unmeasured
 from hugewise.stats.evidence import Combined, RunEvidence
 from hugewise.store import compacted
 from hugewise.store.folder import RunFolder
@@ -60,29 +60,30 @@ MARK = b"<!-- Made by hugewise from the data beside it: changes are lost. -->\n\
 RESERVED = ("overview", "folklore")
 """Pages that are made of all others (`result_overview`)."""
 
-_RUN, _FORECAST, _UNMEASURED = "run-", "forecast", "unmeasured"
+_RUN, _UNMEASURED = "run-", "unmeasured"
 _TOGETHER = "The runs together"
 
 
 class PageRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run: what it found, with its attempts, and what it carries to a combination (null: its method carries none)."""
+    """A run: what it found, with its attempts.
+
+    evidence  what it carries to a combination; null: its method carries none
+    forecast  from it, for what it left open; null where none can be had
+    """
 
     results: Results
     evidence: RunEvidence | None = None
+    forecast: Forecast | None = None
 
 
 class PageData(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs, the newest first, the forecast from the newest (null where none can be had), and the cells of its study
-    that it was not asked to run.
-    """
+    """The runs, the newest first, and the cells of their study that none of them was asked to measure."""
 
     runs: tuple[PageRun, ...]
-    forecast: Forecast | None = None
     unmeasured: tuple[Unmeasured, ...] = ()
 
 
 _RUNS = msgspec.json.Decoder(PageRun)
-_FORECASTS = msgspec.json.Decoder(Forecast)
 _CELLS = msgspec.json.Decoder(tuple[Unmeasured, ...])
 
 
@@ -104,16 +105,23 @@ def add(path: Path, run: Path, whole: Study | None = None) -> list[Path]:
                 hint="name a page for each study",
             )
     evidence = combining.carried(found, results) if found.study.method == "sequential" else None
-    new = PageRun(results=_slim(results), evidence=evidence)
-    runs = [new, *(one for one in known.runs if one.results.run != results.run)]
-    runs.sort(key=lambda one: one.results.started, reverse=True)
-    if runs[0] is not new:
-        return write(path, msgspec.structs.replace(known, runs=tuple(runs)))
     planned = None
     with contextlib.suppress(UserError):  # no method that makes verdicts, too few pairs: nothing to say
         planned = forecast(found.study, [run])
-    others = () if whole is None else unmeasured(whole, found.study, planned)
-    return write(path, PageData(runs=tuple(runs), forecast=planned, unmeasured=others))
+    new = PageRun(results=_slim(results), evidence=evidence, forecast=planned)
+    runs = [new, *(one for one in known.runs if one.results.run != results.run)]
+    runs.sort(key=lambda one: one.results.started, reverse=True)
+    others = known.unmeasured if whole is None else unmeasured(whole, _measured(runs))
+    return write(path, PageData(runs=tuple(runs), unmeasured=others))
+
+
+def _measured(runs: Sequence[PageRun]) -> dict[str, tuple[Row, ...]]:
+    """The cells that were measured, each with its forecast from the newest run of it."""
+    return {
+        cell.cell: () if one.forecast is None else tuple(row for row in one.forecast.rows if row.cell == cell.cell)
+        for one in reversed(runs)
+        for cell in one.results.cells
+    }
 
 
 def _slim(results: Results) -> Results:
@@ -132,8 +140,6 @@ def write(path: Path, data: PageData) -> list[Path]:
     if path.stem in RESERVED:
         raise UserError(f"{path}: that name is the overview's", hint="name the page after its study")
     records = {f"{_RUN}{one.results.run}": msgspec.json.encode(one).decode() for one in data.runs}
-    if data.forecast is not None:
-        records[_FORECAST] = msgspec.json.encode(data.forecast).decode()
     if data.unmeasured:
         records[_UNMEASURED] = msgspec.json.encode(data.unmeasured).decode()
     files = {path.parent / name: content for name, content in render(data, path.stem).items()}
@@ -176,14 +182,13 @@ def read(path: Path) -> PageData:
     try:
         found = compacted.read(path)
         runs = [reading.decoded(_RUNS, text) for name, text in found.items() if name.startswith(_RUN)]
-        planned = reading.decoded(_FORECASTS, found[_FORECAST]) if _FORECAST in found else None
-        others = reading.decoded(_CELLS, found.get(_UNMEASURED, "[]"))
+        others = reading.decoded(_CELLS, found.get(_UNMEASURED, b"[]"))
     except (OSError, reading.UnreadableError) as error:
         raise RunError(f"{path} cannot be read: {error}", hint="put a copy of it back") from None
     if not runs:
         raise RunError(f"{path} holds no run", hint="hugewise report RUN --page FILE makes a page's data")
     runs.sort(key=lambda one: one.results.started, reverse=True)
-    return PageData(runs=tuple(runs), forecast=planned, unmeasured=others)
+    return PageData(runs=tuple(runs), unmeasured=others)
 
 
 def render(data: PageData, name: str) -> dict[str, bytes]:
@@ -204,25 +209,41 @@ def document(data: PageData) -> Document:
         sections=(
             *_claims(data),
             Section("Verdicts", some(_overview(newest), _verdicts(newest))),
-            *_open(newest, data.forecast),
+            *_open(newest, data.runs[0].forecast),
             *_together(data),
             *levels(newest),
             *beside.beside(newest.beside),
+            *_earlier(data),
             *_not_run(newest, data),
             Section("How it was measured", (_facts(data),)),
         ),
     )
 
 
+def standing(data: PageData) -> Iterator[tuple[PageRun, Results]]:
+    """Each run with those of its results that stand: of the newest all, of others the cells that no later run has."""
+    seen: set[str] = set()
+    for one in data.runs:
+        cells = tuple(cell for cell in one.results.cells if cell.cell not in seen)
+        seen |= {cell.cell for cell in cells}
+        if cells:
+            yield one, msgspec.structs.replace(one.results, cells=cells)
+
+
+def _decided(found: Results) -> str:
+    """How many comparisons of a run were decided, of what it measured."""
+    decided = sum(one.verdict in {"better", "worse", "equivalent"} for one in _compared(found))
+    return (
+        f"{decided} of {sum(1 for _ in _compared(found))} comparisons were decided at "
+        f"{numbers.percent(found.confidence)}, which they share; margin of equivalence "
+        f"±{numbers.percent(found.margin)}. {len(found.attempts):,} attempts in "
+        f"{found.blocks_complete:,} complete blocks, {numbers.when(found.started)}."
+    )
+
+
 def _lead(data: PageData) -> Iterator[str]:
     newest = data.runs[0].results
-    decided = sum(one.verdict in {"better", "worse", "equivalent"} for one in _compared(newest))
-    every = sum(1 for _ in _compared(newest))
-    yield (
-        f"{decided} of {every} comparisons were decided at {numbers.percent(newest.confidence)}, which they share;"
-        f" margin of equivalence ±{numbers.percent(newest.margin)}. {len(newest.attempts):,} attempts in "
-        f"{newest.blocks_complete:,} complete blocks, {numbers.when(newest.started)}."
-    )
+    yield _decided(newest)
     if len(data.runs) > 1:
         yield f"The figures are of the newest of {len(data.runs)} runs; “{_TOGETHER}” judges all of them."
     if newest.beside is not None:
@@ -264,6 +285,18 @@ def _overview(results: Results) -> Figure | None:
     spec = overview(results, colours(results))
     text = "Every effect with its interval; the grey band is the margin of equivalence."
     return Figure("overview", "overview", text, spec, text) if spec else None
+
+
+def _earlier(data: PageData) -> Iterator[Section]:
+    """The cells that the newest run did not have, as the newest run of each found them."""
+    for one, found in standing(data):
+        if one is not data.runs[0]:
+            yield Section(
+                f"Not in the newest run: cells as that of {numbers.when(found.started)} found them",
+                (Line(f"Of that run as a whole: {_decided(one.results)}"), _verdicts(found)),
+            )
+            yield from _open(found, one.forecast)
+            yield from levels(found)
 
 
 def _open(results: Results, planned: Forecast | None) -> Iterator[Section]:
@@ -317,23 +350,12 @@ def _e(one: Combined) -> str:
 
 
 def _not_run(results: Results, data: PageData) -> Iterator[Section]:
-    blocks: list[Block] = []
-    if data.unmeasured:
-        effect = "" if data.forecast is None else f" of {numbers.percent(data.forecast.effect)}"
-        rows = [(one.cell, *_like(one)) for one in data.unmeasured]
-        head = ("cell", "as much as", f"pairs for a change{effect}", "time")
-        blocks.append(table("cells of the study that this run was not asked for", head, rows, 2))
+    blocks: list[Block] = [*missed(data.unmeasured)]
     if results.left_out:
-        left = [(one.what, one.reason) for one in results.left_out]
-        blocks.append(table("left out before anything ran", ("what", "why"), left, 2))
+        rows = [(one.what, one.reason) for one in results.left_out]
+        blocks.append(table("left out before anything ran", ("what", "why"), rows, 2))
     if blocks:
         yield Section("Not run", tuple(blocks))
-
-
-def _like(one: Unmeasured) -> tuple[str, str, str]:
-    if one.pairs is None or one.seconds is None:
-        return "no cell of its workload was measured", NOTHING, NOTHING
-    return f"{one.neighbour}, {one.arm}", f"{one.pairs:,}", format_duration(one.seconds)
 
 
 def _facts(data: PageData) -> Block:

@@ -1,17 +1,20 @@
-"""Cells of a study that a run of a part of it (`--only`) left unmeasured, with what a verdict of them may take. Pure."""
+"""Cells of a study that a run of a part of it (`--only`) left unmeasured, and what a verdict may take there. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from hugewise import workloads
-from hugewise.analysis.forecast import TYPICAL, Forecast, Row
+from hugewise.analysis.forecast import TYPICAL, Row
 from hugewise.plan.cells import Resolved, resolve
+from hugewise.quantity import format_duration
+from hugewise.report.document import Block, table
+from hugewise.report.numbers import NOTHING
 from hugewise.study.study import Study
 
-__all__ = ["Unmeasured", "unmeasured"]
+__all__ = ["Unmeasured", "missed", "unmeasured"]
 
 
 class Unmeasured(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,34 +33,39 @@ class Unmeasured(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None = None
 
 
-def unmeasured(whole: Study, measured: Study, planned: Forecast | None) -> tuple[Unmeasured, ...]:
-    """The cells of the `whole` study that `measured`, a part of it at the same scale, does not have, in its order.
+def unmeasured(whole: Study, measured: Mapping[str, Sequence[Row]]) -> tuple[Unmeasured, ...]:
+    """The cells of the `whole` study that are not among those `measured`, by their forecasts; in its order.
 
-    The neighbour is a cell of the same table of the study where one was measured, else one of the same workload.
+    The neighbour is a cell of the same table of the study where one has a forecast, else one of the same workload.
     """
-    known = workloads.discover()
-    there = {cell.id: cell for cell in resolve(measured, known)}
-    rows = () if planned is None else planned.rows
-    return tuple(_by_neighbour(cell, there, rows) for cell in resolve(whole, known) if cell.id not in there)
+    cells = resolve(whole, workloads.discover())
+    there = [cell for cell in cells if cell.id in measured]
+    return tuple(_by_neighbour(cell, there, measured) for cell in cells if cell.id not in measured)
 
 
-def _by_neighbour(cell: Resolved, there: dict[str, Resolved], rows: tuple[Row, ...]) -> Unmeasured:
-    for near in _neighbours(cell, there):
+def _by_neighbour(cell: Resolved, there: Sequence[Resolved], measured: Mapping[str, Sequence[Row]]) -> Unmeasured:
+    near = [one for one in there if one.workload.name == cell.workload.name]
+    for one in sorted(near, key=lambda one: one.used.called != cell.used.called):
         told = [
             (row.needed * row.seconds, row)
-            for row in rows
-            if row.cell == near.id and row.end_point == TYPICAL and row.needed is not None and row.seconds is not None
+            for row in measured[one.id]
+            if row.end_point == TYPICAL and row.needed is not None and row.seconds is not None
         ]
         if told:
-            seconds, row = max(told, key=lambda one: one[0])
-            return Unmeasured(cell=cell.id, neighbour=near.id, arm=row.arm, pairs=row.needed, seconds=seconds)
+            seconds, row = max(told, key=lambda pair: pair[0])
+            return Unmeasured(cell=cell.id, neighbour=one.id, arm=row.arm, pairs=row.needed, seconds=seconds)
     return Unmeasured(cell=cell.id)
 
 
-def _neighbours(cell: Resolved, there: dict[str, Resolved]) -> Iterator[Resolved]:
-    yield from (one for one in there.values() if one.used.called == cell.used.called)
-    yield from (
-        one
-        for one in there.values()
-        if one.workload.name == cell.workload.name and one.used.called != cell.used.called
-    )
+def missed(cells: Sequence[Unmeasured]) -> Iterator[Block]:
+    """The table of them."""
+    if cells:
+        head = ("cell", "if it is as noisy as", "pairs for a change as large as the margin", "time")
+        rows = [(one.cell, *_like(one)) for one in cells]
+        yield table("cells of the study that no run was asked for", head, rows, 2)
+
+
+def _like(one: Unmeasured) -> tuple[str, str, str]:
+    if one.pairs is None or one.seconds is None:
+        return "no cell of its workload has a forecast", NOTHING, NOTHING
+    return f"{one.neighbour}, {one.arm}", f"{one.pairs:,}", format_duration(one.seconds)
