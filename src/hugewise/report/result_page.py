@@ -12,7 +12,7 @@ are never chosen by what they found: `add` takes each, and several are judged to
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,16 +22,18 @@ from hugewise.analysis import analysis, combining
 from hugewise.analysis.forecast import TYPICAL, Forecast, Row, forecast
 from hugewise.errors import RunError, StorageError, UserError
 from hugewise.files import made_folder, write_whole
-from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.model.results import Comparison, Results
 from hugewise.model.trial import Attempt
 from hugewise.quantity import format_duration
 from hugewise.report import images, numbers
 from hugewise.report.document import Block, Document, Figure, Heading, Line, Points, Section, figures, some, table
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
+from hugewise.report.foretold import foretold
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
 from hugewise.report.result_claims import STANDINGS, claim_line, claimed
+from hugewise.report.result_runs import facts
 from hugewise.report.sections import beside
 from hugewise.report.sections.levels import levels
 from hugewise.report.sentences import SYMBOLS, effect_of
@@ -211,11 +213,12 @@ def document(data: PageData) -> Document:
             Section("Verdicts", some(_overview(newest), _verdicts(newest))),
             *_open(newest, data.runs[0].forecast),
             *_together(data),
+            *_foretold(data),
             *levels(newest),
             *beside.beside(newest.beside),
             *_earlier(data),
             *_not_run(newest, data),
-            Section("How it was measured", (_facts(data),)),
+            Section("How it was measured", (facts(one.results for one in data.runs),)),
         ),
     )
 
@@ -339,6 +342,12 @@ def _together(data: PageData) -> Iterator[Section]:
     yield Section(_TOGETHER, (Line(said), table("e-values multiplied over runs", head, rows, 5)))
 
 
+def _foretold(data: PageData) -> Iterator[Section]:
+    blocks = tuple(foretold([one.forecast for one in data.runs if one.forecast is not None]))
+    if blocks:
+        yield Section("How the forecast came out", blocks)
+
+
 def _pairs(one: Combined) -> str:
     return " + ".join(str(part.pairs) for part in one.parts)
 
@@ -356,46 +365,3 @@ def _not_run(results: Results, data: PageData) -> Iterator[Section]:
         blocks.append(table("left out before anything ran", ("what", "why"), rows, 2))
     if blocks:
         yield Section("Not run", tuple(blocks))
-
-
-def _facts(data: PageData) -> Block:
-    """Each run with all that is needed to make it again."""
-    rows: list[tuple[object, ...]] = []
-    for one in data.runs:
-        found = one.results
-        rows += [
-            ("run", f"{found.run}, {found.state}, {numbers.when(found.started)}"),
-            ("took", format_duration(max(found.ended - found.started, 0.0))),
-            ("study", _study(found)),
-            ("machine", _machine(found)),
-            ("seed", found.seed or NOTHING),
-            ("last running hash", (found.integrity and found.integrity.hash) or NOTHING),
-            ("blocks disturbed or incomplete", f"{found.blocks_disturbed}, {found.blocks_incomplete}"),
-            ("memory delivered as promised", _delivered(found.cells)),
-        ]
-    return table("the runs", ("what", "of it"), rows, 2)
-
-
-def _study(results: Results) -> str:
-    scale = results.options.get("scale")
-    return f"{results.study}, as its run has it{f', at the scale {scale}' if scale else ''}"
-
-
-def _machine(results: Results) -> str:
-    def of(kind: str, name: str) -> object:
-        known = results.host.get(kind)
-        return known.get(name) if isinstance(known, Mapping) else None
-
-    cpus, total = of("cpu", "count"), of("memory", "total_bytes")
-    parts = [
-        of("cpu", "model"),
-        f"{cpus} CPUs" if cpus else None,
-        numbers.size(total) if isinstance(total, int) else None,
-        f"kernel {of('kernel', 'release')}" if of("kernel", "release") else None,
-    ]
-    return ", ".join(str(part) for part in parts if part) or NOTHING
-
-
-def _delivered(cells: Sequence[CellResult]) -> str:
-    shares = [arm.delivered_share for cell in cells for arm in cell.arms if arm.delivered_share is not None]
-    return f"{numbers.share(min(shares))} to {numbers.share(max(shares))} over the arms" if shares else NOTHING

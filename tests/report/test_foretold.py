@@ -1,0 +1,63 @@
+"""What a run forecast beside what the next one found."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hugewise.analysis.forecast import Forecast, Row
+from hugewise.report.document import Table
+from hugewise.report.foretold import foretold
+from hugewise.report.result_page import PageData, PageRun, render
+from tests.build.results import example
+
+
+def spread(pairs: int, sd: float | None, low: float | None = None, high: float | None = None, arm: str = "thp") -> Row:
+    def of(share: float | None) -> float | None:
+        return None if share is None else math.log1p(share)
+
+    return Row(
+        cell="chase", arm=arm, baseline="base", metric="wall_s", pairs=pairs, failures=0, sessions=1,
+        sd=of(sd), sd_low=of(low), sd_high=of(high),
+    )  # fmt: skip
+
+
+def planned(run: str, *rows: Row) -> Forecast:
+    return Forecast(
+        study="demo", method="sequential", runs=(run,), effect=0.01, margin=0.01, chance=0.9, alpha=0.05, level=0.01,
+        comparisons=2, blocks=40, time=None, time_blocks=None, least=None, session_cost=60.0, seconds=None, rows=rows,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("later", "word"), [(0.05, "yes"), (0.09, "noisier"), (0.01, "quieter")])
+def test_a_spread_is_held_against_the_interval_of_the_run_before(later: float, word: str) -> None:
+    (found,) = foretold([planned("b", spread(30, later)), planned("a", spread(9, 0.04, 0.02, 0.08))])
+    assert isinstance(found, Table)
+    (row,) = found.rows
+    assert [str(cell) for cell in row][2:6] == ["9", "4.0% (2.0% to 8.0%)", "30", f"{later:.1%}"]
+    assert str(row[-1]) == word
+
+
+def test_the_run_before_is_the_newest_that_has_the_comparison() -> None:
+    first = planned("0", spread(5, 1.0, 0.9, 2.0))
+    runs = [planned("c", spread(30, 0.05)), planned("b"), planned("a", spread(9, 0.04, 0.02, 0.08)), first]
+    (found,) = foretold(runs)
+    assert isinstance(found, Table)
+    assert str(found.rows[0][2]) == "9"
+
+
+def test_one_run_or_a_spread_that_is_not_known_tells_nothing() -> None:
+    assert list(foretold([planned("a", spread(9, 0.04, 0.02, 0.08))])) == []
+    assert list(foretold([planned("b", spread(30, None)), planned("a", spread(9, 0.04, 0.02, 0.08))])) == []
+    assert list(foretold([planned("b", spread(30, 0.05, arm="base")), planned("a", spread(9, 0.04, 0.02, 0.08))])) == []
+
+
+def test_it_stands_on_the_page() -> None:
+    def page(*forecasts: Forecast) -> str:
+        runs = tuple(PageRun(results=example(), forecast=one) for one in forecasts)
+        return render(PageData(runs=runs), "page")["page.md"].decode()
+
+    before, after = planned("a", spread(9, 0.04, 0.02, 0.08)), planned("b", spread(30, 0.05))
+    assert "| chase | thp | 9 | 4.0% (2.0% to 8.0%) | 30 | 5.0% | yes |" in page(after, before)
+    assert "How the forecast came out" not in page(before)
