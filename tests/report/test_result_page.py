@@ -113,6 +113,20 @@ def test_several_runs_are_judged_together() -> None:
     assert "| 1,000 |" in row
 
 
+def test_what_stands_in_is_told_where_its_figures_stand() -> None:
+    """Below the verdicts, on each published claim, and in the captions of what stands beside a publication."""
+    words = "MariaDB in place of MySQL"
+    plain = text(page_of(restated.lpc()))
+    assert "Stand-in" not in plain and words not in plain
+    shown = text(page_of(restated.lpc(stand_ins=(words,))))
+    assert f"Stand-in: {words}, in memcached." in shown
+    claims_of = [line for line in shown.splitlines() if line.startswith("- memcached")]
+    assert claims_of and all(words in line for line in claims_of if ": nothing" not in line)
+    captions = [line for line in shown.splitlines() if line.startswith("**memcached as published")]
+    assert captions and all(line.endswith(f"; {words}**") for line in captions)
+    assert not any(words in line for line in shown.splitlines() if line.startswith("- redis"))
+
+
 def test_a_later_run_does_not_undo_an_earlier_one() -> None:
     results = restated.lpc()
     assert results.beside is not None

@@ -5,6 +5,7 @@ Nothing here asks the machine: a run can be analysed anywhere.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections import Counter
@@ -25,6 +26,7 @@ from hugewise.model.design import qualified
 from hugewise.model.policy import Treatment
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Integrity, Results
 from hugewise.model.trial import Attempt, Block, Judged
+from hugewise.model.workload import ParameterValue, StandIn
 from hugewise.quantity import format_size
 from hugewise.stats.changepoint import host_changes
 from hugewise.stats.end_points import EndPoint
@@ -36,7 +38,7 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import ArmRecord, CellRecord, Noted, Run
 from hugewise.study.study import Study
 
-__all__ = ["analyze", "judged", "results_of"]
+__all__ = ["analyze", "judged", "results_of", "stand_ins_of"]
 
 # Whoever can damage records can choose whose; no test can count what it does not know of.
 _HASH = re.compile("[0-9a-fA-F]{64}")
@@ -188,8 +190,21 @@ def _cell(
         memory_age=cell.memory_age,
         memory=cell.memory,
         aged=aged_arms(cell.id, names, attempts),
+        stand_ins=stand_ins_of(cell.workload, cell.values),
         causes=causes(metric, comparisons, own, arms, machine, memory_age=cell.memory_age, stalls=stalls),
     )
+
+
+def stand_ins_of(name: str, values: Mapping[str, ParameterValue]) -> tuple[str, ...]:
+    """What runs in a workload in place of what others publish figures of; one that is gone tells nothing."""
+    from hugewise.workloads import discover  # noqa: PLC0415  (loads every workload)
+
+    workload = discover().get(name)
+    if not isinstance(workload, StandIn):
+        return ()
+    with contextlib.suppress(KeyError):  # of a version with other parameters
+        return workload.stand_ins(values)
+    return ()
 
 
 def _estimate(comparison: Comparison) -> Comparison:

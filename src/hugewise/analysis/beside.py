@@ -228,6 +228,7 @@ class _Beside:
             judged=found.judged,
             delivered_share=found.delivered_share,
             constant=found.constant,
+            stand_ins=cell.stand_ins,
         ), found.reason
 
     def _change(self, cell: CellResult, policy: str, quantity: str | None) -> tuple[Change | None, str]:

@@ -240,6 +240,7 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     sampler      what reading the machine's counters cost; null where they were not read
     memory_age   what the host's memory had been through before each attempt; `memory` the limit of its programs, where
                  that is part of it, and `aged` what the memory was, by arm
+    stand_ins    what ran in place of what others publish figures of (MariaDB in place of MySQL), in words
     causes       what stands behind each of `comparisons`, in their order; empty in results that were made before there
                  were any
     """
@@ -264,6 +265,7 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     memory_age: MemoryAge = "fresh"
     memory: int | None = None
     aged: tuple[AgedArm, ...] = ()
+    stand_ins: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "ParameterValue",
     "Proof",
     "RunsAs",
+    "StandIn",
     "Workload",
 ]
 
@@ -161,6 +162,15 @@ class OwnPool(Workload, Protocol):
         """Why its option was not had, by what backs its memory (bytes by `kind:page size`), or None where it was, or
         was not asked for.
         """
+        ...
+
+
+@runtime_checkable
+class StandIn(Workload, Protocol):
+    """A workload with something in it that stands in for what others publish figures of."""
+
+    def stand_ins(self, values: Mapping[str, ParameterValue]) -> tuple[str, ...]:
+        """What runs in place of what, in words that reports print beside the figures; empty where nothing does."""
         ...
 
 

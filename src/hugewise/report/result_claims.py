@@ -89,4 +89,5 @@ def claim_line(one: PublishedPoint | PublishedFinding) -> str:
 
 def _found(cell: str, measured: Measured) -> str:
     effect = f"{cell}, {measured.arm}: {measured.metric} {effect_of(measured)}, n {measured.n}"
-    return effect if measured.verdict == "not judged" else f"{effect}, {measured.verdict}"
+    told = effect if measured.verdict == "not judged" else f"{effect}, {measured.verdict}"
+    return f"{told}, {words}" if (words := ", ".join(measured.stand_ins)) else told

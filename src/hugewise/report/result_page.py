@@ -36,6 +36,7 @@ from hugewise.report.result_claims import STANDINGS, claim_line, claimed
 from hugewise.report.result_runs import facts
 from hugewise.report.sections import beside
 from hugewise.report.sections.levels import levels
+from hugewise.report.sections.stand_ins import stand_ins_of_cells
 from hugewise.report.sentences import SYMBOLS, effect_of
 from hugewise.report.unmeasured import Unmeasured, missed, unmeasured
 from hugewise.stats.evidence import Combined, RunEvidence
@@ -210,7 +211,7 @@ def document(data: PageData) -> Document:
         lead=tuple(map(Line, _lead(data))),
         sections=(
             *_claims(data),
-            Section("Verdicts", some(_overview(newest), _verdicts(newest))),
+            Section("Verdicts", some(_overview(newest), _verdicts(newest), *stand_ins_of_cells(newest.cells))),
             *_open(newest, data.runs[0].forecast),
             *_together(data),
             *_foretold(data),

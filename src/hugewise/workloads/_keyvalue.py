@@ -139,6 +139,10 @@ class KeyValue(StagedWorkload):
             return "mode sla is judged per operation: pipeline = 1, and a limit above 0"
         return _memtier.refuses(values) if values["client"] == "memtier" else None
 
+    def stand_ins(self, values: Values) -> tuple[str, ...]:
+        """The client."""
+        return ("hugewise's own load generator in place of memtier_benchmark",) if values["client"] == "probe" else ()
+
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The server and what it is asked with."""
         lacking = [

@@ -2,16 +2,14 @@
 
 shared_buffers is a shared anonymous mapping: `enabled` of transparent huge pages never touches it, `shmem_enabled`
 does, and pages of a pool come by huge_pages = on (never `try`, which takes base pages without a word when the pool is
-short). The pool is sized by the server itself, for the very settings that it will run with.
+short). The pool is sized by the server itself, for the very settings that it will run with (`_postgres_settings`).
 
-Sources: PostgreSQL documentation, "Linux Huge Pages" and "Resource Consumption"; the settings are those of the
-published experiment "Benchmark PostgreSQL With Linux HugePages" (Percona, 2018), sizes scaled with shared_buffers.
+Sources: PostgreSQL documentation, "Linux Huge Pages" and "Resource Consumption".
 """
 
 from __future__ import annotations
 
 import re
-import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,7 +32,6 @@ __all__ = [
     "PACKAGE",
     "ROLE",
     "PostgresPrograms",
-    "calm",
     "client",
     "far_client",
     "far_role",
@@ -48,7 +45,6 @@ __all__ = [
     "run",
     "segment",
     "server",
-    "settings",
 ]
 
 PACKAGE = "postgresql"
@@ -58,44 +54,6 @@ _MINIMUM = 15  # the first with shared_memory_size_in_huge_pages
 _USUAL = Path("/usr/lib/postgresql")
 _VERSION = re.compile(r"\(PostgreSQL\) (\d+)(\S*)")
 
-# Of the published experiment, for its shared_buffers of 64 GB. Memory and WAL shrink with shared_buffers, down to the
-# server's own minimum; costs, times and switches are as published.
-_PUBLISHED_BUFFERS = 64 << 30
-_SCALED = {
-    "work_mem": (1 << 30, 64 << 10),
-    "maintenance_work_mem": (2 << 30, 1 << 20),
-    "effective_cache_size": (200 << 30, 8 << 10),
-    "max_wal_size": (100 << 30, 64 << 20),
-    "min_wal_size": (1 << 30, 32 << 20),
-    # Its default there. Unscaled, every backend would go on touching parts of it for the first time: seen, 9 backends,
-    # 1% of the resident pages in 10 s.
-    "wal_buffers": (16 << 20, 256 << 10),
-}
-_AS_PUBLISHED = {
-    "random_page_cost": "1",
-    "seq_page_cost": "1",
-    "synchronous_commit": "on",
-    "checkpoint_timeout": "10min",
-    "checkpoint_completion_target": "0.9",
-    "autovacuum_vacuum_scale_factor": "0.4",
-    "wal_compression": "on",
-}
-
-# What belongs to the treatment, the placement or the proof; a study cannot change it.
-_OURS = frozenset(
-    {
-        "data_directory",
-        "dynamic_shared_memory_type",
-        "huge_page_size",
-        "huge_pages",
-        "listen_addresses",
-        "max_connections",
-        "port",
-        "shared_buffers",
-        "shared_memory_type",
-        "unix_socket_directories",
-    }
-)
 _PORT = "5432"  # of the socket's name; on a network nothing listens but for clients elsewhere
 
 
@@ -169,50 +127,6 @@ def installed(folder: str = "") -> PostgresPrograms:
     if one is None:
         raise UserError("postgres: no such program", hint=f"apt install {PACKAGE}")
     return one
-
-
-def calm(wal: int, shared_buffers: int) -> dict[str, str]:
-    """Settings under which nothing comes by the server's own clock, nor because of `wal` bytes of log."""
-    published = _SCALED["max_wal_size"][0] * shared_buffers // _PUBLISHED_BUFFERS
-    return {
-        "autovacuum": "off",
-        "checkpoint_timeout": "1d",  # the longest there is
-        # A checkpoint begins before it is full: at 1/(1 + checkpoint_completion_target) of it.
-        "max_wal_size": f"{max(1 << 30, 2 * wal, published) >> 10}kB",
-        "log_checkpoints": "on",
-    }
-
-
-def settings(
-    shared_buffers: int, connections: int, given: str = "", chosen: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """The server's settings, sizes scaled with `shared_buffers` bytes; what is `chosen` goes before that, and what is
-    `given`, such as `wal_compression=off`, before all.
-
-    Raises ValueError when `given` is not a list of NAME=VALUE, or names what belongs to the treatment.
-    """
-    scaled = {
-        name: f"{max(least, size * shared_buffers // _PUBLISHED_BUFFERS) >> 10}kB"
-        for name, (size, least) in _SCALED.items()
-    }
-    own = dict(_pair(word) for word in shlex.split(given))
-    return {
-        **scaled,
-        **_AS_PUBLISHED,
-        **(chosen or {}),
-        **own,
-        "shared_buffers": f"{shared_buffers >> 10}kB",
-        "max_connections": str(max(100, connections + 10)),
-    }
-
-
-def _pair(word: str) -> tuple[str, str]:
-    name, equals, value = word.partition("=")
-    if not equals or re.fullmatch(r"[a-z][a-z0-9_.]*", name) is None:
-        raise ValueError(f"{word!r} is not NAME=VALUE of a setting of the server, such as wal_compression=off")
-    if name in _OURS:
-        raise ValueError(f"{name} belongs to the treatment or to the workload: it cannot be given as a setting")
-    return name, value
 
 
 def paging(treatment: Treatment) -> dict[str, str]:

@@ -60,6 +60,10 @@ class StagedWorkload:
         """The same, where the policy is of a pool: all of its memory."""
         return self.memory(treatment, values)
 
+    def stand_ins(self, values: Values) -> tuple[str, ...]:
+        """Nothing stands in for anything."""
+        return ()
+
     def data(self, values: Values) -> Data | None:
         """It needs none."""
         return None

@@ -114,6 +114,10 @@ class Build(StagedWorkload):
             return f"config = {values['config']!r} is not a target of the kernel's makefile"
         return super().refuses(treatment, values)
 
+    def stand_ins(self, values: Values) -> tuple[str, ...]:
+        """The small project, of guests that are emulated."""
+        return ("Lua in place of GDB",) if values["project"] == "lua" else ()
+
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The archive, and what is needed to build it."""
         if values["project"] not in _projects.PROJECTS:

@@ -177,6 +177,10 @@ class IntegerSet(StagedWorkload):
             return f"the heap of {name} is smaller than a page of {format_size(treatment.target.size)}"
         return None
 
+    def stand_ins(self, values: Values) -> tuple[str, ...]:
+        """All of it: SPEC CPU is proprietary."""
+        return ("open programs with inputs of their own in place of SPECint",)
+
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The program; perl beside it, which makes the reference, and taskset."""
         wanted = {"perl": "perl-base", "taskset": "util-linux"}

@@ -93,6 +93,10 @@ class MysqlReadOnly(StagedWorkload):
         """Nothing is against it: the data do not change."""
         return None
 
+    def stand_ins(self, values: Values) -> tuple[str, ...]:
+        """The server: Debian 12 has no package of MySQL."""
+        return ("MariaDB in place of MySQL",)
+
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The server with its client, and sysbench."""
         return (*_mariadb.missing(str(values["mariadb"])), *super().missing(values))

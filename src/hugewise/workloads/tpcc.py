@@ -24,7 +24,7 @@ from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Server, Step, Window, Write
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
-from hugewise.workloads import _mariadb, _outputs, _postgres, _tpcc_client, _tpcc_output
+from hugewise.workloads import _mariadb, _outputs, _postgres, _postgres_settings, _tpcc_client, _tpcc_output
 from hugewise.workloads._parameters import Values, integer, number
 from hugewise.workloads._staged import StagedWorkload
 from hugewise.workloads._tpcc_client import DATABASE, USER
@@ -128,6 +128,10 @@ class Tpcc(StagedWorkload):
                 ' pages can be proven (server = "mariadb")'
             )
         return None
+
+    def stand_ins(self, values: Values) -> tuple[str, ...]:
+        """The client, where no folder of the published one is named."""
+        return () if values["sysbench_tpcc"] else ("go-tpc in place of sysbench-tpcc",)
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The server, and the client."""
@@ -368,7 +372,9 @@ _EVERY = "SELECT sum(pg_prewarm(oid::regclass)) FROM pg_class WHERE relkind IN (
 
 
 def _settings(values: Values) -> dict[str, str]:
-    return _postgres.settings(integer(values, "buffers"), integer(values, "connections"), str(values["settings"]))
+    buffers, connections, given = integer(values, "buffers"), integer(values, "connections"), str(values["settings"])
+    chosen = _postgres_settings.between_checkpoints(number(values, "duration"))
+    return _postgres_settings.settings(buffers, connections, given, chosen)
 
 
 def _postgres_recipe(values: Values, places: Places) -> Iterable[Act]:

@@ -90,6 +90,10 @@ class X264(StagedWorkload):
             return f"malloc takes a whole page of {format_size(size)} for each process's heap, and none for its frames"
         return None
 
+    def stand_ins(self, values: Values) -> tuple[str, ...]:
+        """The clips, where none are named."""
+        return () if values["clips"] else ("synthetic clips in place of vbench's",)
+
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The encoders, and the clips with what comes out in tmpfs."""
         return _encoders(values) + 2 * _data_bytes(_chosen(values))

@@ -14,6 +14,7 @@ from hugewise.published import Sample
 from hugewise.report import numbers
 from hugewise.report.document import Block, Line, Section, Table, table
 from hugewise.report.numbers import MINUS, NOTHING
+from hugewise.report.sections.stand_ins import behind
 from hugewise.report.sentences import SYMBOLS, effect_of
 
 __all__ = ["beside", "brief", "introduction", "judged", "published_change", "published_figures", "published_words"]
@@ -93,6 +94,7 @@ def tables(beside: Beside) -> Iterator[Table]:
         against = ", ".join(dict.fromkeys(point.baseline for point in mine))
         place = f"beside {cell}" if cell else "with nothing measured beside it"
         caption = f"{entry} as published, {place}; published changes are against {against}"
+        caption += behind(point.measured for point in mine)
         head: tuple[str, ...] = _POINTS
         rows = [_point(point) for point in mine]
         if any(point.points is not None for point in mine):
@@ -105,6 +107,7 @@ def tables(beside: Beside) -> Iterator[Table]:
     if beside.findings:
         rows = [row for finding in beside.findings for row in _finding(finding)]
         caption = "what is published in words beside what was measured"
+        caption += behind(level.measured for finding in beside.findings for level in finding.measured)
         yield table(caption, _FINDINGS, rows, len(_FINDINGS))
 
 

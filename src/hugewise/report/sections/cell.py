@@ -37,6 +37,7 @@ from hugewise.report.sections.effects import (
 )
 from hugewise.report.sections.over_time import idle_table, sampler_line, stalls_table, tail_table
 from hugewise.report.sections.run import facts, folded
+from hugewise.report.sections.stand_ins import stand_in_line
 from hugewise.report.sections.trades import trades_table
 from hugewise.report.sections.values import blocks_table, metrics_table, statistics_table
 from hugewise.report.sentences import metric_line
@@ -58,7 +59,7 @@ def cell(results: Results, number: int, of: CellResult) -> Section:
         (
             Only("html", (Line(f"{workload} {metric_line(of.metric)}. Baseline: {of.baseline}.", quiet=True),)),
             Only("markdown", (Line(workload),)),
-            *some(Line(shared, quiet=True) if shared else None),
+            *some(Line(shared, quiet=True) if shared else None, stand_in_line(of)),
             Bundle("grid", some(drawn.get("means"), drawn.get("distribution"))),
             *some(drawn.get("histogram"), drawn.get("tail")),
             statistics_table(of, results.confidence),
