@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from hugewise.audit import sysfs
 from hugewise.audit.facts import HostFacts
 from hugewise.audit.root import Root
@@ -18,7 +20,7 @@ from hugewise.errors import UserError
 from hugewise.machine import domain, domain_xml
 from hugewise.model.domain import Domain
 
-__all__ = ["Machines", "about", "machines"]
+__all__ = ["Machines", "about", "machines", "of_host"]
 
 _LIVE, _KEPT = "/run/libvirt/qemu", "/etc/libvirt/qemu"
 _MOST_BYTES, _MOST_DOMAINS = 1 << 20, 1000
@@ -56,16 +58,23 @@ def machines(root: Root) -> Machines:
 
 def about(root: Root, domain: Domain, *, running: bool = False) -> HostFacts:
     """What the rules of virtual machines know of one domain on the host below `root`, without what they do not ask."""
-    kernel = machines(root)
+    names = frozenset({domain.name}) if running else frozenset()
+    return msgspec.structs.replace(of_host(root), domains=(domain,), running=names)
+
+
+def of_host(root: Root) -> HostFacts:
+    """What they know of all domains on the host, and what of it could not be read."""
+    found = machines(root)
     return HostFacts(
         thp=sysfs.thp(root),
         pools=sysfs.pools(root, {}),
         memory_groups=sysfs.groups(root)[1],
         boot=sysfs.boot_words(root),
-        domains=(domain,),
-        running=frozenset({domain.name}) if running else frozenset(),
-        kvm=kernel.kvm,
-        ksm=kernel.ksm,
+        domains=found.domains,
+        running=found.running,
+        kvm=found.kvm,
+        ksm=found.ksm,
+        unread=root.unread(),
     )
 
 

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from hugewise import policies
 from hugewise.cli import unit
+from hugewise.cli.doctor_machines import machine_checks
 from hugewise.cli.facts import PROGRAMS, Facts, gather
 from hugewise.console import TextConsole
 from hugewise.errors import HugewiseError
@@ -118,6 +119,7 @@ def examine(
         _programs(facts),
         _quiet(facts),
         filter(None, [unit.check(host)]),
+        machine_checks(facts.machines),
         guests,
     )
     left_out = () if plan is None else plan.left_out

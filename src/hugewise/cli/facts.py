@@ -10,6 +10,9 @@ from pathlib import Path
 import msgspec
 
 from hugewise import reading
+from hugewise.audit.facts import HostFacts
+from hugewise.audit.machines import of_host
+from hugewise.audit.root import Root
 from hugewise.errors import HugewiseError
 from hugewise.host import cgroup
 from hugewise.host.journal import JOURNAL
@@ -48,6 +51,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     cgroup_problem  why no cgroup can be made (tried), or None
     journal         what a run under way or a killed one left, with its cure, or None
     before, after   two snapshots, a quarter of a second apart
+    machines        the host's virtual machines, with what the rules of the audit ask about them
     """
 
     cpu: probe.Cpu | HugewiseError
@@ -60,6 +64,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     before: noise.Snapshot
     after: noise.Snapshot
     apt: bool = False
+    machines: HostFacts = HostFacts()
 
 
 def gather(host: Host) -> Facts:
@@ -77,6 +82,7 @@ def gather(host: Host) -> Facts:
         hierarchies=tuple(sorted(cgroup.find())),
         cgroup_problem=cgroup.unavailable(),
         journal=leftover(host, JOURNAL),
+        machines=of_host(Root(Path("/"))),
     )
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from hugewise import reading
 from hugewise.audit import machines
-from hugewise.audit.audit import TrapFound, traps
+from hugewise.audit.audit import TrapFound
 from hugewise.audit.facts import HostFacts
 from hugewise.audit.root import Root
+from hugewise.cli.doctor_machines import vm_traps_of
 from hugewise.errors import UserError
 from hugewise.guests import libvirt
 from hugewise.host.local_host import LocalHost
@@ -25,7 +26,6 @@ from hugewise.visible import printable, say
 __all__ = ["MOST", "main", "read", "traps_of", "vm_traps", "write"]
 
 MOST = 8 << 20  # bytes of a domain's XML that are read
-_TRAPS = "vm-"  # how the rules of the audit begin that are about virtual machines
 
 
 def read(file: Path, host: Host, expected: str | None = None, study: Path | None = None) -> tuple[str, tuple[str, ...]]:
@@ -53,7 +53,7 @@ def vm_traps(found: Domain, host: Host, *, running: bool = False) -> tuple[TrapF
     """What takes huge pages from the machine on this host, by the rules of `hugewise audit`."""
     here = Root(Path("/")) if isinstance(host, LocalHost) else None
     facts = HostFacts(domains=(found,)) if here is None else machines.about(here, found, running=running)
-    return tuple(trap for trap in traps(facts) if trap.rule.startswith(_TRAPS))
+    return vm_traps_of(facts)
 
 
 def _content(file: Path) -> bytes:

@@ -221,6 +221,7 @@ class Export:
             select.select([self._serving.launcher], [], [], _PAUSE_S)
         if _NO_EXPORT in self.text():
             raise self._error("the NFS server does not have the export")
+        self._leave_no_run()  # now, not at the end alone: who is killed leaves none either
 
     def stop(self) -> bool:
         """End the server, see that it is gone, and remove the folder; False when it had to be killed."""
@@ -232,9 +233,13 @@ class Export:
             self._serving.close()
             self._closed = True
             discard(str(self.folder))
-            if self._makes_run:
-                with suppress(OSError):  # a server of somebody else's has its files in it by now
-                    _RUN.rmdir()
+            self._leave_no_run()
+
+    def _leave_no_run(self) -> None:
+        """Without the folder that it makes when it starts, and has nothing in."""
+        if self._makes_run:
+            with suppress(OSError):  # a server of somebody else's has its files in it by now
+                _RUN.rmdir()
 
     def text(self) -> str:
         """What the server has said."""
