@@ -140,11 +140,25 @@ def ended(before: set[str], patience: float = 20.0) -> set[str]:
         time.sleep(0.02)
 
 
-def not_as(state: Mapping[str, str], patience: float = 30.0) -> dict[str, tuple[str | None, str | None]]:
-    """The settings that are not as in `state` when `patience` seconds are over, or none. The pages of a QEMU that was
-    killed are the pool's until its last thread has gone, which a disk or a network can hold for seconds.
+def not_as(state: Mapping[str, str], patience: float = 150.0) -> dict[str, tuple[str | None, str | None]]:
+    """The settings that are not as in `state` when `patience` seconds are over, or none; with them what of a process
+    that ends still waits in the kernel. The pages of a QEMU that was killed are the pool's until its last thread has
+    closed its last file, and a tap can keep that waiting as long as a connection over it lingers: a minute.
     """
     end = time.monotonic() + patience
-    while (found := changed(state)) and time.monotonic() < end:
+    while found := changed(state):
+        if time.monotonic() > end:
+            return {**found, **{task: (None, where) for task, where in _waiting().items()}}
         time.sleep(0.05)
+    return {}
+
+
+def _waiting() -> dict[str, str]:
+    """Threads that nothing can interrupt, and where in the kernel they are."""
+    found = {}
+    for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
+        with suppress(OSError):
+            stat = (task / "stat").read_text()
+            if stat.rpartition(")")[2].split()[0] == "D":
+                found[f"{task} {stat.partition('(')[2].rpartition(')')[0]}"] = (task / "stack").read_text()
     return found
