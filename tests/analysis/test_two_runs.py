@@ -172,10 +172,11 @@ def test_other_studies_are_told_of_and_what_only_one_has_is_listed(tmp_path: Pat
 def test_levels_are_told_apart_from_effects_and_have_no_interval(tmp_path: Path) -> None:
     found = compared(a_run(tmp_path, 1), a_run(tmp_path, 2))
     base = found.levels[0]
-    assert (base.arm, base.first_n, base.second_n) == ("base", 12, 12)
-    assert base.first and base.second and base.ratio == pytest.approx(base.second / base.first)
-    assert base.first_low is not None and base.first_high is not None
-    assert base.first_low <= base.first <= base.first_high
+    first, second = base.first, base.second
+    assert (first.arm, second.arm, first.n, second.n) == ("base", "base", 12, 12)
+    assert first.median and second.median and base.ratio == pytest.approx(second.median / first.median)
+    assert first.low is not None and first.high is not None
+    assert first.low <= first.median <= first.high
     assert "Levels: second over first, which nothing has randomised" in called(*_two(tmp_path)).output
 
 

@@ -10,6 +10,8 @@ from hugewise import open_results
 from hugewise.errors import RunError
 from hugewise.model.results import Results
 from hugewise.report.live import LivePage
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import Noted
 from tests.build.growing import growing
 
 
@@ -49,6 +51,20 @@ def test_a_page_is_made_again_when_the_log_grew_and_its_pause_is_over(tmp_path: 
     read.now = 122.1
     page.current()
     assert read.count == 3
+
+
+def test_a_run_is_called_running_as_long_as_its_process_has_it(tmp_path: Path) -> None:
+    growing(tmp_path / "run")
+    read, folder = Read(), RunFolder(tmp_path / "run")
+    folder.append(Noted(t=1.0, text="here"))
+    page = LivePage(tmp_path / "run", read, read.clock)
+    first = page.current()
+    assert "Running: 2 blocks complete" in first.html
+    folder.close()  # nothing was added
+    read.now = 10.0
+    ended = page.current()
+    assert ended.version != first.version
+    assert "Interrupted: 2 blocks complete" in ended.html
 
 
 def test_a_page_that_cannot_be_made_again_stays_and_says_so_until_it_can(tmp_path: Path) -> None:

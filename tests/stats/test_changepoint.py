@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.signal import lfilter
 
-from hugewise.stats.changepoint import FEWEST, host_changes
+from hugewise.stats.changepoint import _SEGMENT, FEWEST, _changes, host_changes
 
 
 def noise(generator: np.random.Generator, n: int, memory: float) -> npt.NDArray[np.float64]:
@@ -70,3 +71,22 @@ def test_what_cannot_be_said() -> None:
         host_changes([math.nan])
     with pytest.raises(ValueError, match="error rate"):
         host_changes([], error=0)
+
+
+def test_no_other_segments_cost_less() -> None:
+    """Against every partition into at most three segments, on noise with and without a step."""
+    generator = np.random.default_rng(4)
+    found = []
+    for step in (0.0, 1.5, 3.0):
+        values = generator.normal(size=45)
+        values[20:] += step
+
+        def cost(edges: tuple[int, ...], values: npt.NDArray[np.float64] = values) -> float:
+            inner = [values[a:b] for a, b in pairwise((0, *edges, len(values)))]
+            return sum(float(((one - one.mean()) ** 2).sum()) for one in inner) + 8.0 * len(edges)
+
+        places = range(_SEGMENT, len(values) - _SEGMENT + 1)
+        every = [(), *((one,) for one in places), *((a, b) for a in places for b in places if b - a >= _SEGMENT)]
+        found.append(tuple(_changes(values, 8.0)))
+        assert cost(found[-1]) == pytest.approx(min(map(cost, every)))
+    assert found[0] == () and len(found[2]) == 1

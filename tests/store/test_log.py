@@ -286,6 +286,7 @@ def test_a_finished_run_that_lost_its_end_is_not_said_to_be_interrupted(run: Pat
     folder = RunFolder(run)
     folder.read()
     folder.append(Closed(t=1e9, state="finished", seed=bytes(16).hex()))
+    folder.close()
     assert [said for said in records(analysis.analyze(run)) if "lost its last records" in said] == []
     write_lines(run, lines(run)[:-1])
     assert [said for said in records(analysis.analyze(run)) if "lost its last records" in said]

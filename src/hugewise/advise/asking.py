@@ -97,6 +97,6 @@ class InterruptedPhaseError(Exception):
 def ended(folder: RunFolder) -> Results:
     """What a phase's run found. Raises InterruptedPhaseError where it has not ended."""
     found = analyze(folder.path)
-    if found.state == "interrupted":
+    if found.state in ("running", "interrupted"):
         raise InterruptedPhaseError
     return found

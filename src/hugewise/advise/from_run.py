@@ -122,6 +122,8 @@ def _undecided(
         why = row if isinstance(row, str) else row.reason if row is not None else None
         said += f": how many more pairs it needs is not known{f' ({why})' if why else ''}"
     where = shlex.quote(str(folder))
+    if results.state == "running":
+        return f"{said}. It goes on: ask again when it has ended"
     if results.state == "interrupted":
         return f"{said}. It was interrupted: hugewise resume {where} goes on to the end of its own budget"
     budget = ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from hugewise.stats.method import Contrast, Method
 from hugewise.stats.pairs import Pair, Pairs
 from hugewise.stats.summary import summarise
 from hugewise.store.folder import RunFolder
+from hugewise.store.going import going_on
 from hugewise.store.records import ArmRecord, CellRecord, Noted, Run
 from hugewise.study.study import Study
 
@@ -94,7 +95,7 @@ def results_of(run: Run, found: Sequence[tuple[Method, Comparison]] | None = Non
         study=opened.study,
         question=study.question,
         folder=str(run.path),
-        state=closed.state if closed is not None else "interrupted",
+        state=closed.state if closed is not None else "running" if going_on(run.path) else "interrupted",
         started=opened.t,
         ended=run.records[-1].t,
         seed_hash=opened.seed_hash,
@@ -280,13 +281,15 @@ def _disturbances(run: Run, attempts: Sequence[Attempt]) -> tuple[str, ...]:
 
 def _host_changes(cells: Sequence[CellRecord], blocks: Sequence[Block]) -> list[str]:
     """Warnings that the level of a cell changed, from what is blind to the labels: log(arm) + log(baseline)."""
-    said = []
+    said, of_cell = [], defaultdict[str, list[Block]](list)
+    for block in blocks:
+        of_cell[block.cell].append(block)
     for cell in cells:
         pairs: dict[str, list[Pair]] = {}
         for arm in cell.arms:
             if arm.name != cell.baseline:
                 stream = Pairs(Contrast(cell.id, arm.name, cell.baseline, cell.metric, proof_demanded=False))
-                pairs[arm.name] = [pair for block in blocks if (pair := stream.take(block)) is not None]
+                pairs[arm.name] = [pair for block in of_cell[cell.id] if (pair := stream.take(block)) is not None]
         longest = max(pairs.values(), key=len, default=[])
         sums = [math.log(p.arm) + math.log(p.baseline) if p.arm and p.baseline else None for p in longest]
         said += [f"{cell.id}: {change.sentence}" for change in host_changes(sums)]

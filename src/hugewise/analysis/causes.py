@@ -329,6 +329,10 @@ def _counts(side: Sequence[Attempt], mode: str) -> ModeCounts:
 
 def _median(side: Sequence[Attempt], *names: str) -> float | None:
     """Of the attempts that have all of these metrics: of their sums."""
+    if len(names) == 1:
+        (name,) = names
+        found = [value for one in side if (value := one.metrics.get(name)) is not None]
+        return statistics.median(found) if found else None
     sums = []
     for one in side:
         values = [value for name in names if (value := one.metrics.get(name)) is not None]

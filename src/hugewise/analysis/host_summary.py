@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from hugewise.analysis import analysis, combining
+from hugewise.model.arm_level import ArmLevel
 from hugewise.model.metric import Metric
-from hugewise.model.results import ArmSummary, CellResult, Comparison, LeftOut, Results
+from hugewise.model.results import CellResult, Comparison, LeftOut, Results
 from hugewise.stats.evidence import RunEvidence
 from hugewise.stats.host_estimate import estimate_of
 from hugewise.stats.method import Method
@@ -22,24 +23,10 @@ from hugewise.stats.pooling import HostEstimate
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Run
 
-__all__ = ["FORMAT", "ArmLevel", "HostCell", "HostComparison", "HostSummary", "summarised", "summary_of"]
+__all__ = ["FORMAT", "HostCell", "HostComparison", "HostSummary", "summarised", "summary_of"]
 
 FORMAT = 1
 """Rises when what is in it is made in another way: one that was kept is then made anew."""
-
-
-class ArmLevel(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of one arm: in the metric's unit, over its accepted attempts in complete blocks. `low` and `high` are
-    the 5% and the 95% quantile.
-    """
-
-    arm: str
-    n: int
-    failed: int
-    median: float | None
-    low: float | None
-    high: float | None
-    delivered_share: float | None
 
 
 class HostComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,19 +124,7 @@ def _cell(cell: CellResult) -> HostCell:
         workload=cell.workload,
         metric=cell.metric,
         baseline=cell.baseline,
-        levels=tuple(map(_level, cell.arms)),
-    )
-
-
-def _level(one: ArmSummary) -> ArmLevel:
-    return ArmLevel(
-        arm=one.arm,
-        n=one.n,
-        failed=one.failed,
-        median=one.median,
-        low=one.quantiles.get("0.05"),
-        high=one.quantiles.get("0.95"),
-        delivered_share=one.delivered_share,
+        levels=tuple(map(ArmLevel.of, cell.arms)),
     )
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from hugewise.analysis.host_summary import ArmLevel
 from hugewise.analysis.pooling import MeasuredHost
+from hugewise.model.arm_level import ArmLevel
 from hugewise.model.fleet import StratumLevel
 
 __all__ = ["levels"]

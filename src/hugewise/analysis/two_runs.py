@@ -32,6 +32,7 @@ from hugewise.analysis.changes import Change, Values, changes
 from hugewise.analysis.combining import end_point, identities
 from hugewise.analysis.differing import differences
 from hugewise.errors import UserError
+from hugewise.model.arm_level import ArmLevel
 from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.model.trial import Attempt
@@ -250,17 +251,10 @@ def _levels(first: _Side, second: _Side, cell: str, unlike: Sequence[str]) -> It
             continue
         yield LevelBeside(
             cell=cell,
-            arm=here.arm,
             metric=metric.name,
             unit=metric.unit,
-            first=here.median,
-            first_low=here.quantiles.get("0.05"),
-            first_high=here.quantiles.get("0.95"),
-            first_n=here.n,
-            second=there.median,
-            second_low=there.quantiles.get("0.05"),
-            second_high=there.quantiles.get("0.95"),
-            second_n=there.n,
+            first=ArmLevel.of(here),
+            second=ArmLevel.of(there),
             ratio=None if unlike else _over(there.median, here.median),
             reason=f"not the same work: {'; '.join(unlike)}" if unlike else "",
         )

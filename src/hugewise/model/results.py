@@ -321,7 +321,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     study: str
     question: str
     folder: str
-    state: Literal["finished", "time is up", "interrupted", "failed"]
+    state: Literal["finished", "time is up", "running", "interrupted", "failed"]
     started: float
     ended: float
     seed_hash: str

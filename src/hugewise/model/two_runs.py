@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from hugewise.model.arm_level import ArmLevel
 from hugewise.model.results import Verdict
 
 __all__ = [
@@ -113,22 +114,15 @@ class MetricBeside(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LevelBeside(msgspec.Struct, frozen=True, kw_only=True):
-    """Medians of one arm's values in both runs, with their 5% and 95% quantiles (`first_low`, `first_high`, ...); and
-    the second's over the first's, which nothing has randomised: null with its `reason` where the two did other work.
+    """The level of one arm in both runs; and the second's median over the first's, which nothing has randomised: null
+    with its `reason` where the two did other work.
     """
 
     cell: str
-    arm: str
     metric: str
     unit: str
-    first: float | None
-    first_low: float | None
-    first_high: float | None
-    first_n: int
-    second: float | None
-    second_low: float | None
-    second_high: float | None
-    second_n: int
+    first: ArmLevel
+    second: ArmLevel
     ratio: float | None
     reason: str = ""
 

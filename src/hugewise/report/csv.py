@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
+from typing import NamedTuple
+
+import msgspec
 
 from hugewise.model.published_rows import Beside, Level, Measured
 from hugewise.model.results import Comparison, Results, Spread
@@ -47,22 +50,30 @@ def attempt_lines(results: Results) -> Iterator[str]:
         *(f"guest.{name}" for name in guest),
     ]
 
-    def row(one: Attempt) -> list[object]:
+    own = attrgetter(*_ATTEMPT)
+
+    def words(one: Attempt) -> list[object]:
         delivery = one.delivery
         return [
-            *(getattr(one, name) for name in _ATTEMPT),
+            *own(one),
             *(delivery.delivered, delivery.share, str(delivery.target), delivery.proof, delivery.source),
             *(json.dumps(dict(delivery.coverage), sort_keys=True), "; ".join(one.disturbances)),
-            *(one.pressure.get(name) for name in pressure),
-            *(one.metrics.get(name) for name in metrics),
-            *(one.covariates.get(name) for name in covariates),
-            *(one.guest.get(name) for name in guest),
+            *map(one.pressure.get, pressure),
         ]
 
+    numbers = [(attrgetter(of), names) for of, names in (("metrics", metrics), ("covariates", covariates)) if names]
     yield _text(head, ())
-    left = map(row, results.attempts)
+    left = iter(results.attempts)
     while some := list(islice(left, _AT_ONCE)):
-        yield _lines(some)
+        columns = [_rows(map(words, some)), *([_plain(of(one), names) for one in some] for of, names in numbers)]
+        if guest:
+            columns.append(_rows([one.guest.get(name) for name in guest] for one in some))
+        yield "".join(f"{','.join(row)}\r\n" for row in zip(*columns, strict=True))
+
+
+def _plain(values: Mapping[str, float | None], names: Sequence[str]) -> str:
+    """Numbers of a row, three times as fast as `csv` writes them: most of a run is numbers."""
+    return msgspec.json.encode([*map(values.get, names)])[1:-1].decode().replace("null", "")
 
 
 def comparisons(results: Results) -> str:
@@ -135,9 +146,24 @@ def _text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _lines(rows: Iterable[Sequence[object]]) -> str:
-    out = io.StringIO(newline="")
-    csv.writer(out).writerows([value if type(value) is float else field(value) for value in row] for row in rows)
-    return out.getvalue()
+    return "".join(f"{row}\r\n" for row in _rows(rows))
+
+
+def _rows(rows: Iterable[Sequence[object]]) -> list[str]:
+    """Each without its line end, of which there is none within."""
+    found: list[str] = []
+    writer = csv.writer(_Kept(found), lineterminator="")
+    writer.writerows([value if type(value) is float else field(value) for value in row] for row in rows)
+    return found
+
+
+class _Kept(NamedTuple):
+    """A file that keeps each row by itself."""
+
+    rows: list[str]
+
+    def write(self, row: str) -> None:
+        self.rows.append(row)
 
 
 def field(value: object) -> object:

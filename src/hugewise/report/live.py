@@ -18,14 +18,15 @@ from hugewise.report import images
 from hugewise.report.document import Document, Line, Note, figures
 from hugewise.report.html import html
 from hugewise.report.study import report
+from hugewise.store.going import going_on
 
 __all__ = ["LivePage", "Made"]
 
 _LEAST_S = 3.0
 _RATIO = 10
 _FOLLOWS = (
-    "This page follows the run, and loads itself anew when something was added. Until a run has ended it is called"
-    " interrupted; what it says holds for what there is."
+    "This page follows the run, and loads itself anew when something was added, or when the run has ended; what it says"
+    " holds for what there is."
 )
 
 
@@ -89,11 +90,12 @@ class LivePage:
         return Made(version, html(document, self._drawn, live=version))
 
     def _size(self) -> str:
-        """What changes when the log does."""
+        """What changes when the log does, or when nobody writes it any more."""
         try:
             status = (self._folder / "run.jsonl").stat()
         except (FileNotFoundError, NotADirectoryError):
             return "gone"
         except OSError as error:
             raise RunError(f"{self._folder}: {error.strerror}", hint="see: ls results/*") from None
-        return f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
+        goes_on = "-on" if going_on(self._folder) else ""
+        return f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}{goes_on}"

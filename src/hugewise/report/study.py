@@ -55,7 +55,7 @@ def _records(results: Results) -> Iterator[Block]:
     """Whether they are what was written: behind a line where nothing is amiss."""
     said = tuple(Line(one, quiet=True) for one in records(results))
     whole = results.integrity is not None and results.integrity.state in ("consistent", "unaltered")
-    if said and whole and results.state != "interrupted":
+    if said and whole and results.state not in ("running", "interrupted"):
         yield Folded("The run's records are whole", said, long=True)
     else:
         yield from said

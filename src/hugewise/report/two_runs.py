@@ -125,6 +125,9 @@ def _levels(found: TwoRuns) -> Iterator[Block]:
 
 
 def _level_table(cell: str, metric: str, mine: Sequence[LevelBeside]) -> Table:
-    unit = numbers.scale(mine[0].unit, [value for one in mine for value in (one.first, one.second)])
-    rows = [(one.arm, unit.number(one.first), unit.number(one.second), numbers.change(one.ratio)) for one in mine]
+    unit = numbers.scale(mine[0].unit, [value for one in mine for value in (one.first.median, one.second.median)])
+    rows = [
+        (one.first.arm, unit.number(one.first.median), unit.number(one.second.median), numbers.change(one.ratio))
+        for one in mine
+    ]
     return table(f"{cell}: median {metric}, {unit.unit}", ("arm", "first", "second", "second/first"), rows)

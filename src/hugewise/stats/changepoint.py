@@ -12,10 +12,11 @@ Method, on the sums x_1..x_n in the order of the pairs:
    power and too low a one gives false alarms, and kept within [0, 0.98]. The series is whitened, y_t = x_t - r x_(t-1).
 2. y is centred at its median, scaled by 1.4826 times the median absolute successive difference over sqrt 2, and clipped
    at 3 (a single stall is not a change).
-3. PELT (Killick, Fearnhead and Eckley 2012, JASA 107:1590; `ruptures`: Truong, Oudre and Vayatis 2020) with squared
-   error, segments of at least 10 pairs, and the penalty z^2 where z is the normal quantile at 1 - error/(2n): the
-   gain of one wrong change of level is chi-squared with one degree of freedom, so that by Bonferroni's inequality over
-   its n places the chance of any warning on a steady host is about `error`.
+3. Optimal partitioning (Jackson et al. 2005, IEEE Signal Process. Lett. 12:105; PELT, Killick, Fearnhead and Eckley
+   2012, JASA 107:1590, finds the same) with squared error, segments of at least 10 pairs, and the penalty z^2 where z
+   is the normal quantile at 1 - error/(2n): the gain of one wrong change of level is chi-squared with one degree of
+   freedom, so that by Bonferroni's inequality over its n places the chance of any warning on a steady host is about
+   `error`.
 
 Slow drift below white noise is no autoregression of this kind and is reported, as a change every now and then: the
 host does change. The false-alarm rate on white and on autoregressive noise is measured in the tests.
@@ -54,7 +55,7 @@ def host_changes(log_sums: Sequence[float | None], *, error: float = 0.01) -> li
 
     `log_sums` has log(arm) + log(baseline) of each pair (None, or infinite, where a side failed: left out, and counted
     in the pair numbers). `error`: chance of any warning on a steady host. Empty below 40 pairs. Raises ValueError on a
-    NaN or an error rate outside (0, 1). About 1 s for 24,000 pairs, besides loading `ruptures`.
+    NaN or an error rate outside (0, 1). Under 1 s for 24,000 pairs, four times as long for twice as many.
     """
     if not 0 < error < 1:
         raise ValueError(f"the error rate must be between 0 and 1, not {error}")
@@ -67,18 +68,38 @@ def host_changes(log_sums: Sequence[float | None], *, error: float = 0.01) -> li
     white = _standardised(_whitened(values))
     if white is None:
         return []
-    from ruptures import KernelCPD  # noqa: PLC0415  (slow to load)
-
     penalty = NormalDist().inv_cdf(1 - error / (2 * len(white))) ** 2
-    # The linear kernel's cost is the squared error around the segment's mean; with a penalty it is PELT, in C.
-    found = KernelCPD(kernel="linear", min_size=_SEGMENT).fit(white.reshape(-1, 1)).predict(pen=penalty)
-    starts = [int(end) + 1 for end in found[:-1]]  # y_t is about x_(t+1)
+    starts = [end + 1 for end in _changes(white, penalty)]  # y_t is about x_(t+1)
     edges = [0, *starts, len(values)]
     levels = [median(values[a:b].tolist()) for a, b in pairwise(edges)]
     return [
         _change(numbers[start], math.exp((after - before) / 2))
         for start, before, after in zip(starts, levels[:-1], levels[1:], strict=True)
     ]
+
+
+def _changes(values: Numbers, penalty: float) -> list[int]:
+    """Where segments of one mean each begin, but the first, so that squared error and `penalty` a change are least.
+
+    best[t], of the first t values, is the least over the start s of their last segment of best[s] + penalty + (its sum
+    of squares) - (its sum)^2 / (t - s). The sums of squares add up to the same whatever the segments are: left out.
+    """
+    count = len(values)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    best, last = np.full(count + 1, np.inf), np.zeros(count + 1, dtype=np.int64)
+    best[0] = -penalty
+    sizes = np.arange(count, 0, -1.0)  # of the segments from each start to the end
+    for end in range(_SEGMENT, count + 1):
+        starts = end - _SEGMENT + 1
+        between = sums[end] - sums[:starts]
+        costs = best[:starts] - between * between / sizes[count - end : count - end + starts]
+        last[end] = start = int(np.argmin(costs))
+        best[end] = costs[start] + penalty
+    found, end = [], int(last[count])
+    while end > 0:
+        found.append(end)
+        end = int(last[end])
+    return found[::-1]
 
 
 def _change(pair: int, ratio: float) -> HostChange:

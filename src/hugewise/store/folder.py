@@ -126,6 +126,7 @@ class RunFolder:
 
     def close(self) -> None:
         """Let go of it."""
+        self._log.close()
         self._held()
         self.place = self.path
         self._log = RunLog(self.path / "run.jsonl")

@@ -17,7 +17,8 @@ import errno
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
@@ -26,6 +27,7 @@ import msgspec
 from hugewise import reading
 from hugewise.errors import RunError
 from hugewise.files import storing, sync
+from hugewise.store import going
 from hugewise.store.records import AttemptStored, Lost, Opened, Record, Resumed
 
 __all__ = ["ANEW", "PERMISSIONS", "LogContents", "RunLog", "sealed"]
@@ -80,6 +82,7 @@ class RunLog:
         self._place = place or path
         self._end = -1  # where this object's last line ended; another process may have gone on
         self._head: str | None = None
+        self._held: Callable[[], object] | None = None
 
     def append(self, record: Record) -> None:
         """Add a record; on disk when this returns. Raises StorageError, and leaves no half line where it can."""
@@ -99,8 +102,17 @@ class RunLog:
                 if not end:
                     sync(self._place.parent)
                 self._end = end + len(line)
+                if self._held is None:
+                    self._held = weakref.finalize(self, os.close, kept := os.dup(descriptor))
+                    going.hold(kept)
             finally:
                 os.close(descriptor)
+
+    def close(self) -> None:
+        """Nothing more is added: until then, from what was added first, others find that the run goes on."""
+        if self._held is not None:
+            self._held()
+            self._held = None
 
     def chained(self) -> bool:
         """Whether what is added gets a running hash: not in a run of before there was one. Raises StorageError."""

@@ -67,7 +67,7 @@ def test_every_attempt_that_ended_is_a_point(results: Results) -> None:
 
 def test_failed_attempts_stand_at_the_bad_edge(results: Results) -> None:
     cell = results.cells[1]  # higher is better: the bad edge is the smallest value
-    spec = distribution(results, cell, colours(results))
+    spec = distribution(points(results, cell), cell, colours(results))
     assert spec is not None
     rows = spec["layer"][2]["data"]["values"]
     assert {row["value"] for row in rows if row["state"] == "failed"} == {min(row["value"] for row in rows)}
@@ -111,7 +111,7 @@ def test_page_kinds_are_ordered_and_named() -> None:
 
 def test_time_order_marks_the_first_block_and_holds_each_arm_to_its_median(results: Results) -> None:
     cell = results.cells[0]
-    rows = data(time_order(results, cell, colours(results)))
+    rows = data(time_order(points(results, cell), cell, colours(results)))
     assert sum(row["first"] for row in rows) == len(cell.arms)
     counted = sorted(row["deviation"] for row in rows if row["arm"] == "base" and row["state"] == "counted")
     assert counted[9] <= 0 <= counted[10]
@@ -122,10 +122,10 @@ def test_no_data_gives_no_figure(results: Results) -> None:
     empty = replace(results.cells[2], arms=(), comparisons=())
     bare = replace(results, cells=(empty,), attempts=())
     assert means(empty, {}, 0.95) is None
-    assert distribution(bare, empty, {}) is None
+    assert distribution(points(bare, empty), empty, {}) is None
     assert effects(empty, {}, 0.005) is None
     assert coverage(empty) is None
-    assert time_order(bare, empty, {}) is None
+    assert time_order(points(bare, empty), empty, {}) is None
     assert overview(bare, {}) is None
 
 

@@ -13,6 +13,7 @@ from hugewise.report.figures.bars import bars
 from hugewise.report.figures.factors import FactorGroup, groups, level, levels, numeric, setting
 from hugewise.report.figures.histogram import histogram
 from hugewise.report.figures.lines import lines
+from hugewise.report.figures.points import points
 from hugewise.report.figures.theme import arm_marks, colours
 from hugewise.report.images import render
 from hugewise.report.study import report
@@ -162,7 +163,7 @@ def test_words_make_bars_and_no_lines() -> None:
 def test_a_histogram_counts_every_attempt_and_marks_the_mean() -> None:
     results = lpc()
     one = results.cells[0]
-    spec = histogram(results, one, colours(results))
+    spec = histogram(points(results, one), one, colours(results))
     rows = data(spec)
     for arm in one.arms:
         mine = [row for row in rows if row["arm"] == arm.arm]
@@ -180,9 +181,9 @@ def test_few_attempts_have_no_histogram_and_equal_ones_have_one_bin() -> None:
     results = lpc()
     one = results.cells[0]
     few = tuple(a for a in results.attempts if a.cell == one.cell and a.block < 19)
-    assert histogram(replace(results, attempts=few), one, colours(results)) is None
+    assert histogram(points(replace(results, attempts=few), one), one, colours(results)) is None
     equal = tuple(replace(a, metrics={**a.metrics, "ops_per_s": 5.0}) for a in results.attempts)
-    rows = data(histogram(replace(results, attempts=equal), one, colours(results)))
+    rows = data(histogram(points(replace(results, attempts=equal), one), one, colours(results)))
     assert [row["count"] for row in rows if "count" in row] == [24, 24, 24]
 
 

@@ -18,6 +18,7 @@ from hugewise.model.results import CellResult, Results
 from hugewise.model.trial import Attempt
 from hugewise.report.figures.heat import caption, heat, heat_rows
 from hugewise.report.figures.pareto import front, pareto, trades
+from hugewise.report.figures.points import points
 from hugewise.report.figures.tail import of_attempts, of_operations
 from hugewise.report.figures.theme import colours
 from hugewise.report.images import inline, render
@@ -52,7 +53,7 @@ def of_arm(results: Results, arm: str) -> list[Attempt]:
 
 def test_the_tail_is_the_share_of_the_attempts_that_took_as_long(recorded: Results) -> None:
     (cell,) = recorded.cells
-    spec = of_attempts(recorded, cell, colours(recorded))
+    spec = of_attempts(points(recorded, cell), cell, colours(recorded))
     assert spec is not None
     assert spec["layer"][0]["encoding"]["y"]["axis"]["values"] == [1, pytest.approx(0.1)]
     for arm in cell.arms:
@@ -69,9 +70,9 @@ def test_the_tail_is_the_share_of_the_attempts_that_took_as_long(recorded: Resul
 def test_no_tail_of_few_attempts_or_of_what_is_no_time(recorded: Results) -> None:
     (cell,) = recorded.cells
     few = replace(recorded, attempts=tuple(one for one in recorded.attempts if one.block % 2))
-    assert of_attempts(few, cell, colours(recorded)) is None
+    assert of_attempts(points(few, cell), cell, colours(recorded)) is None
     rate = replace(cell, metric=replace(cell.metric, unit="faults/s", better="higher"))
-    assert of_attempts(recorded, rate, colours(recorded)) is None
+    assert of_attempts(points(recorded, rate), rate, colours(recorded)) is None
 
 
 def test_the_tail_of_operations_is_drawn_from_the_whole_histogram() -> None:
@@ -223,3 +224,13 @@ def test_the_page_has_them_where_there_are_data(recorded: Results) -> None:
     whole = replace(recorded, cells=(with_memory(recorded, thp=(3.0, 2.5, 3.5)),))
     assert "speed and memory" in page(whole)
     assert "speed and memory" not in page(recorded)
+
+
+def test_memory_of_the_first_pairs_alone_is_said_to_be(recorded: Results) -> None:
+    """Of 10 pairs the interval is of all; of a long run it is of the first ones, which table and figure say."""
+    cell = with_memory(recorded, thp=(3.0, 2.5, 3.5))
+    assert "first" not in trades_table(cell).caption  # type: ignore[union-attr]
+    long = replace(cell, comparisons=tuple(replace(one, n=1_000) for one in cell.comparisons))
+    said = "; the interval of memory is of the first 10 pairs"
+    assert trades_table(long).caption.endswith(said)  # type: ignore[union-attr]
+    assert page(replace(recorded, cells=(long,))).count(said) == 2

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from hugewise.model.results import CellResult, Results
+from hugewise.model.results import CellResult
 from hugewise.report.figures.parts import layer, quantitative, said
-from hugewise.report.figures.points import Point, points, thinned
+from hugewise.report.figures.points import Point, thinned
 from hugewise.report.figures.theme import INK, WIDTH, Spec, chart, nominal, row_axis, state_shape
 from hugewise.report.numbers import Scale, scale
 from hugewise.report.sentences import better_direction
@@ -17,9 +17,8 @@ __all__ = ["distribution"]
 _GOLDEN = 0.6180339887498949
 
 
-def distribution(results: Results, cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
+def distribution(found: Sequence[Point], cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
     """A strip of points for each arm; attempts that do not count have other shapes, failures stand at the bad edge."""
-    found = points(results, cell)
     values = [point.value for point in found if point.value is not None]
     if not values:
         return None

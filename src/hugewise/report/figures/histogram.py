@@ -6,9 +6,9 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from hugewise.model.results import CellResult, Results
+from hugewise.model.results import CellResult
 from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, said, strips
-from hugewise.report.figures.points import points
+from hugewise.report.figures.points import Point
 from hugewise.report.figures.theme import INK, WIDTH, Spec, nominal
 from hugewise.report.numbers import Scale, scale
 from hugewise.report.sentences import better_direction
@@ -20,10 +20,10 @@ _FEWEST = 20  # attempts of an arm below which points tell more than bins
 _MOST_BINS = 60
 
 
-def histogram(results: Results, cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
+def histogram(found: Sequence[Point], cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
     """Counts by value in common bins, a strip for each arm, with a line at the mean of its counted attempts."""
     counted = {"counted", "flagged as disturbed"}
-    found = [point for point in points(results, cell) if point.value is not None and point.state in counted]
+    found = [point for point in found if point.value is not None and point.state in counted]
     values = {arm.arm: [p.value for p in found if p.arm == arm.arm and p.value is not None] for arm in cell.arms}
     values = {arm: several for arm, several in values.items() if several}
     if max(map(len, values.values()), default=0) < _FEWEST:

@@ -73,6 +73,12 @@ def _range(ratio: float, low: float | None, high: float | None, constant: bool, 
     return Range(times * (ratio - 1), below, above)
 
 
+def first_pairs(found: Sequence[Trade]) -> str:
+    """What a caption says where the intervals of memory are not of all pairs; else empty."""
+    fewer = [one.footprint.n for one in found if one.footprint.n < one.comparison.n]
+    return f"; the interval of memory is of the first {max(fewer):,} pairs" if fewer else ""
+
+
 def front(found: Iterable[Trade]) -> list[tuple[float, float]]:
     """(memory, gain) of what nothing else beats in both, by memory; the baseline, at no gain and no memory, is one of
     those that can be.

@@ -9,9 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hugewise.model.results import CellResult, Results
+from hugewise.model.results import CellResult
 from hugewise.report.figures.parts import VALUES, layer, quantitative, said
-from hugewise.report.figures.points import points
+from hugewise.report.figures.points import Point
 from hugewise.report.figures.theme import WIDTH, Spec, arm_marks, chart
 from hugewise.report.numbers import Scale, scale
 from hugewise.stats.survival import survival
@@ -28,12 +28,12 @@ _EDGE = 1.2  # room for marks at the ends of the scale of shares
 Curve = Sequence[tuple[float, float]]
 
 
-def of_attempts(results: Results, cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
+def of_attempts(found: Sequence[Point], cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
     """Of a cell that is judged by a time: a curve for each arm over its counted attempts."""
     if cell.metric.unit not in _TIMES or cell.metric.better != "lower":
         return None
     counted = {"counted", "flagged as disturbed"}
-    found = [one for one in points(results, cell) if one.state in counted]
+    found = [one for one in found if one.state in counted]
     values = {
         arm.arm: [one.value for one in found if one.arm == arm.arm and one.value is not None] for arm in cell.arms
     }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from hugewise.model.results import CellResult, Results
+from hugewise.model.results import CellResult
 from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, said, strips
-from hugewise.report.figures.points import Point, points, thinned
+from hugewise.report.figures.points import Point, thinned
 from hugewise.report.figures.theme import INK, Spec, change_label, nominal, state_shape
 from hugewise.report.numbers import change
 from hugewise.visible import printable
@@ -17,12 +17,12 @@ __all__ = ["time_order"]
 _COUNTED = {"counted", "flagged as disturbed"}
 
 
-def time_order(results: Results, cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
+def time_order(found: Sequence[Point], cell: CellResult, palette: Mapping[str, str]) -> Spec | None:
     """A strip for each arm on common axes; attempts of the first block carry a ring.
 
     The axis spans the attempts that count; others that lie beyond it are drawn at its edge.
     """
-    found = [point for point in points(results, cell) if point.value is not None]
+    found = [point for point in found if point.value is not None]
     medians = {arm.arm: _median([p for p in found if p.arm == arm.arm]) for arm in cell.arms}
     low, high = _span(found, medians)
     rows = [

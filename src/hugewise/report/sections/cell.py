@@ -16,7 +16,7 @@ from hugewise.report.figures.effects import effects
 from hugewise.report.figures.histogram import histogram
 from hugewise.report.figures.means import means
 from hugewise.report.figures.over_time import latencies, pages
-from hugewise.report.figures.pareto import pareto, trades
+from hugewise.report.figures.pareto import first_pairs, pareto, trades
 from hugewise.report.figures.points import points, thinning
 from hugewise.report.figures.theme import colours
 from hugewise.report.figures.time_order import time_order
@@ -113,8 +113,9 @@ def _part(title: str, figure: Block | None) -> Bundle:
 def _figures(results: Results, number: int, of: CellResult, values: Values) -> Mapping[str, Figure]:
     """By kind; a figure without data is left out."""
     palette, level = colours(results), percent(results.confidence)
-    thin = thinning(points(results, of))
-    changed = heat.heat_rows(of, values)
+    attempts = points(results, of)
+    thin = thinning(attempts)
+    changed, traded = heat.heat_rows(of, values), trades(of)
     metric, name, base = (printable(text) for text in (of.metric.name, of.cell, of.baseline))
     found = {
         "means": (
@@ -124,17 +125,17 @@ def _figures(results: Results, number: int, of: CellResult, values: Values) -> M
             "within blocks, not on these.",
         ),
         "distribution": (
-            distribution(results, of, palette),
+            distribution(attempts, of, palette),
             f"{metric} of every attempt, by policy",
             "Every point is one attempt; box: quartiles, line: median. Failed attempts stand at the bad edge." + thin,
         ),
         "histogram": (
-            histogram(results, of, palette),
+            histogram(attempts, of, palette),
             f"How the attempts' {metric} is spread, by policy, with each mean",
             "How the attempts are spread, in common bins; dashed: the mean of the policy's counted attempts.",
         ),
         "tail": (
-            tail.of_attempts(results, of, palette),
+            tail.of_attempts(attempts, of, palette),
             f"Share of the attempts whose {metric} was as large or larger, by policy, on a logarithmic scale",
             "The tail: what share of the attempts took as long as a value or longer. From one line across to the next "
             "are ten times fewer; the last point is the slowest attempt.",
@@ -151,11 +152,11 @@ def _figures(results: Results, number: int, of: CellResult, values: Values) -> M
             heat.caption(changed, of.baseline),
         ),
         "pareto": (
-            pareto(of, trades(of), palette),
+            pareto(of, traded, palette),
             f"What each policy gains in {metric} against the memory that it takes more than {base}, with intervals",
             "Gain against memory, each with its interval; the baseline is where the dashed lines cross. The thin line "
             "joins what no other policy beats in both, by the estimates. Memory is that at the proof, in use: what "
-            "of a pool is reserved beyond that is not in it.",
+            f"of a pool is reserved beyond that is not in it{first_pairs(traded)}.",
         ),
         "effects": (
             effects(of, palette, results.margin),
@@ -168,7 +169,7 @@ def _figures(results: Results, number: int, of: CellResult, values: Values) -> M
             "Mean share of the named memory by page size, over the accepted attempts.",
         ),
         "time-order": (
-            time_order(results, of, palette),
+            time_order(attempts, of, palette),
             f"{metric} of every attempt against its start time, as deviation from its policy's median",
             "A common slope is drift of the machine. Rings mark the first block; points beyond the axis stand at its "
             "edge." + thin,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hugewise.model.results import CellResult
 from hugewise.report import numbers
 from hugewise.report.document import Table, table
-from hugewise.report.figures.pareto import trades
+from hugewise.report.figures.pareto import first_pairs, trades
 from hugewise.report.numbers import NOTHING, percent
 from hugewise.report.sentences import SYMBOLS, effect_of
 
@@ -35,7 +35,7 @@ def trades_table(cell: CellResult) -> Table | None:
     caption = (
         f"speed and memory: the change of {cell.metric.name}, the median memory at the proof and its change within "
         f"pairs with the {percent(found[0].footprint.confidence)} interval by itself, and memory for each percent that "
-        "is gained"
+        f"is gained{first_pairs(found)}"
     )
     head = ("policy", cell.metric.name, cell.baseline, "with it", "change of memory", "for each percent")
     return table(caption, head, rows, 2, swatch=True)
