@@ -1,5 +1,5 @@
 // What a browser made of a report or of a figure's file, as plain values in CSS pixels: figures with their texts, marks
-// that leave their plot, and words of tables that are broken.
+// that leave their plot, words of tables that are broken, and texts outside of figures that others cover or the page cuts.
 (() => {
   document.querySelectorAll('details').forEach(one => { one.open = true; });
   const box = element => {
@@ -44,6 +44,41 @@
       }
     }
   }
+  // The part of a box that can be seen: what scrolls by itself, or is cut, shows only what lies within it.
+  const inside = (element, seen) => {
+    for (let at = element; at && at !== document.body; at = at.parentElement) {
+      if (getComputedStyle(at).overflowX === 'visible') continue;
+      const [left, top, right, bottom] = box(at);
+      seen = [Math.max(seen[0], left), Math.max(seen[1], top), Math.min(seen[2], right), Math.min(seen[3], bottom)];
+    }
+    return seen;
+  };
+  const prose = [], covered = [];
+  const nodes = document.createTreeWalker(document.body ?? document.documentElement, NodeFilter.SHOW_TEXT);
+  while (nodes.nextNode()) {
+    const text = nodes.currentNode, element = text.parentElement;
+    if (!text.data.trim() || element.closest('svg, script, style, option')) continue;
+    if (!element.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    for (const { left, top, right, bottom } of range.getClientRects()) {
+      const seen = inside(element, [left, top, right, bottom]);
+      if (seen[2] - seen[0] > 1 && seen[3] - seen[1] > 1) prose.push({ text, seen });
+    }
+  }
+  prose.sort((one, other) => one.seen[1] - other.seen[1]);
+  prose.forEach((one, at) => {
+    if (one.seen[0] < -1 || one.seen[2] > document.documentElement.clientWidth + 1) {
+      covered.push(`${one.text.data.trim()} is cut`);
+    }
+    for (let next = at + 1; next < prose.length && prose[next].seen[1] < one.seen[3] - 2; next += 1) {
+      const other = prose[next];
+      const across = Math.min(one.seen[2], other.seen[2]) - Math.max(one.seen[0], other.seen[0]);
+      if (other.text !== one.text && across > 1) {
+        covered.push(`${one.text.data.trim()} and ${other.text.data.trim()} overlap`);
+      }
+    }
+  });
   const faces = [...document.fonts].map(face => `${face.family} ${face.status}`);
-  return { figures, words, broken, faces };
+  return { figures, words, broken, prose: prose.length, covered, faces };
 })()

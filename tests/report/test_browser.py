@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from hugewise.model.results import Results
-from hugewise.report import fleet, fonts
-from hugewise.report.figures.theme import SIZE
+from hugewise.report import fleet, fonts, images
+from hugewise.report.figures.backed import backed
+from hugewise.report.figures.tail import of_operations
+from hugewise.report.figures.theme import SIZE, colours
 from hugewise.report.write import write
 from tests.browser import Browser, browser
 from tests.build.few_blocks import demo, two_blocks
+from tests.build.operations import with_operations
 from tests.report.test_fleet import of_many_hosts
 
 SHOWN = Path(__file__).with_name("shown.js").read_text(encoding="utf-8")
@@ -101,6 +104,28 @@ def test_nor_of_a_figure_that_is_a_file_and_no_mark_leaves_its_plot(shown: Brows
             assert list(faults(figure)) == []
 
 
+def test_nor_of_a_gain_against_its_pages_or_of_the_tail_of_operations(shown: Browser, tmp_path: Path) -> None:
+    """Figures that no recorded run has: with long names, far ends, and ends that are not known."""
+    points: list[dict[str, float | None]] = [
+        {"share": 0.0, "change": 0.0, "low": 0.0, "high": 0.0},
+        {"share": 4.5, "change": -31.5, "low": None, "high": None},
+        {"share": 50.0, "change": 120.0, "low": -20.0, "high": 4000.0},
+        {"share": 100.0, "change": 131.0, "low": 110.0, "high": 150.0},
+    ]
+    gain = backed(
+        points, [(0.0, 0.0), (50.0, 120.0), (100.0, 131.0)], (50.0, 4.5, 99.5), metric="requests_per_s", confidence=0.99
+    )
+    results = demo()
+    tail = of_operations(with_operations(results.cells[0]), colours(results))
+    assert tail is not None
+    for name, spec in (("gain", gain), ("tail", tail)):
+        path = tmp_path / f"{name}.svg"
+        path.write_text(images.standalone(images.render(spec)), encoding="utf-8")
+        (figure,) = look(shown, path)["figures"]
+        assert len(figure["marks"]) >= 5 and len(figure["texts"]) >= 8
+        assert list(faults(figure)) == []
+
+
 def test_nor_of_the_figure_in_the_readme(shown: Browser) -> None:
     (figure,) = look(shown, README)["figures"]
     assert figure["marks"]
@@ -113,6 +138,8 @@ def test_no_word_in_a_table_is_broken(shown: Browser, paths: dict[str, Path], wi
     found = look(shown, paths["html"], width)
     assert found["words"] > 1000
     assert found["broken"] == []
+    assert found["prose"] > 100
+    assert found["covered"] == []
 
 
 def test_what_the_measurement_finds() -> None:

@@ -38,9 +38,25 @@ def test_a_page_fits_its_window_and_no_text_of_a_figure_is_clipped_or_covered(
     assert found["figures"]
     assert [fault for figure in found["figures"] for fault in faults(figure)] == []
     assert found["broken"] == []
+    assert found["prose"] > 100
+    assert found["covered"] == []
     # What is wider than the window scrolls by itself, and the page never does.
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
     assert shown.complaints == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_texts_that_cover_each_other_or_leave_the_window_are_found(shown: Browser, page: Path, width: int) -> None:
+    """By the measurement of the test above, of pages that were made ugly."""
+    shown.open(page, width=width)
+    shown.evaluate("void (document.querySelector('.top').style.marginTop = '-3rem')")
+    assert any(" overlap" in one for one in shown.evaluate(SHOWN)["covered"])
+    shown.open(page, width=width)
+    shown.evaluate(
+        "void Object.assign(document.querySelector('p.lead').style, {whiteSpace: 'nowrap', width: '9999px'})"
+    )
+    shown.evaluate("void (document.querySelector('p.lead').style.marginLeft = '-20px')")
+    assert any(" is cut" in one for one in shown.evaluate(SHOWN)["covered"])
 
 
 def test_a_page_becomes_a_pdf_of_several_sheets(shown: Browser, page: Path) -> None:

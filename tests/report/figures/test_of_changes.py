@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hugewise.analysis.analysis import analyze
 from hugewise.analysis.changes import Values, changes
-from hugewise.model.over_time import ArmFootprint, ArmOverTime
+from hugewise.model.over_time import ArmFootprint
 from hugewise.model.results import CellResult, Results
 from hugewise.model.trial import Attempt
 from hugewise.report.figures.heat import caption, heat, heat_rows
@@ -24,6 +24,7 @@ from hugewise.report.figures.theme import colours
 from hugewise.report.images import inline, render
 from hugewise.report.sections.trades import trades_table
 from tests.build.few_blocks import demo
+from tests.build.operations import with_operations
 from tests.build.results import plain
 from tests.report.figures.test_figures import luminance
 from tests.report.told import page, rows
@@ -77,26 +78,7 @@ def test_no_tail_of_few_attempts_or_of_what_is_no_time(recorded: Results) -> Non
 
 def test_the_tail_of_operations_is_drawn_from_the_whole_histogram() -> None:
     results = demo()
-    cell = replace(
-        results.cells[0],
-        over_time=tuple(
-            ArmOverTime(
-                arm=arm,
-                block=1,
-                number=1,
-                of=1,
-                length_s=1.0,
-                t_s=(),
-                memory={},
-                events={},
-                absent={},
-                interval_s=None,
-                latency_us=(100.0, 900.0, slowest),
-                as_slow=(1.0, 0.01, 0.00002),
-            )
-            for arm, slowest in (("base", 40_000.0), ("thp", 90_000.0))
-        ),
-    )
+    cell = with_operations(results.cells[0])
     spec = of_operations(cell, colours(results))
     assert spec is not None
     assert [(row["arm"], row["value"], row["share"]) for row in data(spec)][2] == ("base", 40_000.0, 0.00002)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hugewise.model.over_time import ArmOverTime
 from hugewise.report.figures.backed import backed
-from hugewise.report.figures.over_time import latencies
+from hugewise.report.figures.over_time import latencies, pages
 from hugewise.report.figures.theme import colours
 from hugewise.report.figures.within import within
 from hugewise.report.images import inline, render
@@ -65,3 +65,23 @@ def test_an_interval_of_a_load_says_its_operations_and_its_latency() -> None:
     assert "thp: p99 450.0 µs, second 2 to 3" in told
     assert "thp: khugepaged at second 1.5, more than twice the usual" in told
     assert sum("p99" in each for each in told) == 2
+
+
+def test_an_area_of_memory_says_how_much_it_is_at_most_and_at_the_end() -> None:
+    results = demo()
+    one = ArmOverTime(
+        arm="thp",
+        block=1,
+        number=1,
+        of=1,
+        length_s=3.0,
+        t_s=(0.0, 1.0, 2.0, 3.0),
+        memory={"anon:4096": (1 << 20, 1 << 29, None, 1 << 20), "anon:2097152": (0, 0, 1 << 30, 1 << 30)},
+        events={},
+        absent={},
+        interval_s=None,
+    )
+    told = titles(pages(replace(results.cells[0], over_time=(one, replace(one, arm="base")))))
+    assert "thp: 4k anonymous memory, 512 MiB at most, 1.00 MiB at the end" in told, told
+    assert "thp: 2m anonymous memory, 1.00 GiB at most, 1.00 GiB at the end" in told
+    assert len(told) == 4

@@ -11,7 +11,7 @@ from hugewise.model.results import CellResult
 from hugewise.report.figures.coverage import kind_colours, kind_label, kind_order
 from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, said, strips
 from hugewise.report.figures.theme import INK, Spec
-from hugewise.report.numbers import scale
+from hugewise.report.numbers import scale, size
 from hugewise.visible import printable
 
 __all__ = ["MARKED", "latencies", "pages"]
@@ -43,6 +43,7 @@ def pages(cell: CellResult) -> Spec | None:
     unit = scale("bytes", [highest])
     rows: list[dict[str, Any]] = []
     for one in several:
+        told = {key: said(one.arm, f"{one.arm}: {_memory(one, key)}") for key in keys}
         for place, t in enumerate(one.t_s):
             if any(values[place] is None for values in one.memory.values()):
                 continue
@@ -57,6 +58,7 @@ def pages(cell: CellResult) -> Spec | None:
                         "order": keys.index(key),
                         "start": below * unit.factor,
                         "end": above * unit.factor,
+                        **told[key],
                     }
                 )
                 below = above
@@ -72,11 +74,25 @@ def pages(cell: CellResult) -> Spec | None:
         "scale": {"domain": [kind_label(key) for key in keys], "range": kind_colours(keys)},
     }
     layers = [
-        layer("area", {"y": y, "y2": {"field": "end"}, "color": kinds}, "!datum.mark", interpolate="step-after"),
+        layer(
+            "area",
+            {"y": y, "y2": {"field": "end"}, "color": kinds},
+            "!datum.mark",
+            tells=True,
+            interpolate="step-after",
+        ),
         layer("rule", where="datum.mark", color=INK, strokeDash=[4, 3], opacity=0.7),
     ]
     names = [printable(one.arm) for one in several]
     return strips([*rows, *ends], names, f"memory of the machine, {unit.unit}", {"x": x}, layers, 90)
+
+
+def _memory(one: ArmOverTime, key: str) -> str:
+    """What an area says, which stands for all of its readings: `2m anonymous memory, 1.00 GiB at most, none at the
+    end`.
+    """
+    known = [value for value in one.memory.get(key, ()) if value is not None] or [0]
+    return f"{kind_label(key)} memory, {size(max(known))} at most, {size(known[-1])} at the end"
 
 
 def _at(one: ArmOverTime, key: str, place: int) -> float:
