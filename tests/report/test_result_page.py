@@ -76,6 +76,18 @@ def test_published_claims_are_grouped_by_what_became_of_them() -> None:
     assert "(undecided here)" in shown[open_:]
 
 
+def test_a_page_of_another_scale_is_told_apart(tmp_path: Path) -> None:
+    results = example()
+    sure = msgspec.structs.replace(results, options={**results.options, "scale": "sure"})
+    assert text(page_of(results)).splitlines()[2].startswith(f"# {escape(results.study)}: ")
+    assert text(page_of(sure)).splitlines()[2].startswith(f"# {escape(results.study)} at the scale sure: ")
+    for name, one in (("x", restated.lpc()), ("x-sure", restated.lpc())):
+        result_page.write(tmp_path / f"{name}.parquet", page_of(one))
+    result_overview.write(tmp_path)
+    headings = [line for line in (tmp_path / "overview.md").read_text().splitlines() if line.startswith("## ")]
+    assert headings == ["## x", "## x-sure"]
+
+
 def test_texts_of_others_are_shown_as_text(tmp_path: Path) -> None:
     results = msgspec.structs.replace(example(), question=HOSTILE)
     shown = text(page_of(results))

@@ -49,7 +49,8 @@ def check(folder: Path) -> None:
 
 def pages(folder: Path) -> dict[str, PageData]:
     """The data of every page in the folder, by name; other Parquet files are none. Raises RunError."""
-    return {path.stem: read(path) for path in sorted(folder.glob("*.parquet")) if made_here(path.with_suffix(".md"))}
+    paths = sorted(folder.glob("*.parquet"), key=lambda path: path.stem)
+    return {path.stem: read(path) for path in paths if made_here(path.with_suffix(".md"))}
 
 
 def overview(found: Mapping[str, PageData]) -> Document:
@@ -68,7 +69,7 @@ def overview(found: Mapping[str, PageData]) -> Document:
             )
         )
         if told:
-            sections.append(Section(f"{results.study}", tuple(_claims(told))))
+            sections.append(Section(name, tuple(_claims(told))))
     head = ("page", "question", *STANDINGS, "comparisons decided")
     return Document(
         title="Results",

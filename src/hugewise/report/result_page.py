@@ -43,6 +43,7 @@ from hugewise.stats.evidence import Combined, RunEvidence
 from hugewise.store import compacted
 from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
+from hugewise.study.workload import SMALL
 
 __all__ = [
     "MARK",
@@ -207,7 +208,7 @@ def document(data: PageData) -> Document:
     """The page: what was asked and where, what agrees with the publication, every verdict, what stays open."""
     newest = data.runs[0].results
     return Document(
-        title=f"{newest.study}: {newest.question}",
+        title=f"{_name(newest)}: {newest.question}",
         lead=tuple(map(Line, _lead(data))),
         sections=(
             *_claims(data),
@@ -222,6 +223,12 @@ def document(data: PageData) -> Document:
             Section("How it was measured", (facts(one.results for one in data.runs),)),
         ),
     )
+
+
+def _name(results: Results) -> str:
+    """Of the page: its study, and the scale where that is none that a study has by itself."""
+    scale = results.options.get("scale", SMALL)
+    return results.study if scale == SMALL else f"{results.study} at the scale {scale}"
 
 
 def standing(data: PageData) -> Iterator[tuple[PageRun, Results]]:
