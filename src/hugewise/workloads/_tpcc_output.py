@@ -26,15 +26,16 @@ _FAILED = re.compile(r"execute run failed, err (.*)")
 class MeasuredTransactions(msgspec.Struct, frozen=True, kw_only=True):
     """The measured part: counts in it, milliseconds of a new order in it.
 
-    new_orders   None: the client does not tell the transactions apart
-    series       transactions in each of its seconds
-    quantiles    of the client's whole run, as it says no others
+    new_orders    None: the client does not tell the transactions apart
+    series        transactions in each of its seconds
+    average_ms    None: it tells that of its whole run alone, or there was no new order
+    quantiles_ms  empty where the measured part is not its whole run, of which alone it tells them
     """
 
     seconds: float
     transactions: int
     new_orders: int | None
-    average_ms: float
+    average_ms: float | None
     quantiles_ms: dict[str, float]
     series: tuple[float, ...]
     errors: int
@@ -45,7 +46,7 @@ def go_tpc(said: str, lead: int, length: int) -> MeasuredTransactions:
     """Of go-tpc's JSON. Raises ValueError when a second or the summary is not there."""
     tables = [found for line in said.splitlines() if (found := _rows(line)) is not None]
     seconds = [{row["Operation"]: row for row in rows} for rows in tables if _prefix(rows) == "[Current]"]
-    whole = _summary(said, tables)
+    _summary(said, tables)
     part = seconds[lead : lead + length]
     if len(part) < length:
         raise ValueError(f"go-tpc told of {len(seconds)} seconds, not of the {lead + length} asked for")
@@ -58,8 +59,8 @@ def go_tpc(said: str, lead: int, length: int) -> MeasuredTransactions:
         seconds=length,
         transactions=sum(series),
         new_orders=new_orders,
-        average_ms=spent / new_orders if new_orders else 0.0,
-        quantiles_ms={name: _number(whole["NEW_ORDER"], theirs) for name, theirs in QUANTILES.items()},
+        average_ms=spent / new_orders if new_orders else None,
+        quantiles_ms={},
         series=tuple(map(float, series)),
         errors=len(_FAILED.findall(said)),
         error=failed[1][:200] if failed else None,
@@ -75,7 +76,7 @@ def go_tpc_whole(said: str, seconds: float) -> MeasuredTransactions:
         seconds=seconds,
         transactions=sum(_count(row) for name, row in whole.items() if not name.endswith("_ERR")),
         new_orders=_count(orders),
-        average_ms=_number(orders, "Sum(ms)") / max(1, _count(orders)),
+        average_ms=_number(orders, "Sum(ms)") / made if (made := _count(orders)) else None,
         quantiles_ms={name: _number(orders, theirs) for name, theirs in QUANTILES.items()},
         series=(),
         errors=len(_FAILED.findall(said)),
@@ -100,8 +101,8 @@ def sysbench(said: str, lead: int, length: int) -> MeasuredTransactions:
         seconds=length,
         transactions=round(sum(part)),
         new_orders=None,
-        average_ms=run.average_ms,
-        quantiles_ms={f"p{run.quantile}": run.quantile_ms},
+        average_ms=None,
+        quantiles_ms={},
         series=tuple(part),
         errors=run.errors,
         error=f"{run.errors} ignored errors" if run.errors else None,
