@@ -51,6 +51,35 @@ def backings(study: Study) -> dict[str, Backing]:
     return {use.name: use.backed_by for use in study.policies}
 
 
+def test_a_guest_that_stays_has_the_domain_s_memory_in_every_arm_and_other_policies() -> None:
+    made, study = restated(DB1.read_text(), StudyWish(workload="fault", within=("base", "thp"), blocks=30))
+    assert study.guest is not None and study.guest.resident
+    assert made.arms == ("base", "thp") == tuple(use.name for use in study.policies)
+    shared = Backing(pages="base", preallocate=False, share=True, nodes=(0,))
+    assert backings(study) == {"base": shared, "thp": shared}
+    assert (study.compared_with, study.budget.blocks, study.method) == ("base", 30, "sequential")
+    assert study.question == "Which pages should programs have in db1?"
+    nothing = msgspec.structs.replace(FAULT, within=("base", "thp"))
+    with pytest.raises(UserError, match="no pages here"):
+        restated(DB1.read_text(), nothing, msgspec.structs.replace(OFFER, backs=lambda _: "no pages here"))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--policy", "base,thp"], "--policy is for a guest that stays"),
+        (["--resident", "--policy", "thp"], "name at least two, each once"),
+        (["--resident", "--policy", "thp,,base"], "name at least two, each once"),
+        (["--resident", "--policy", "thp,base,thp"], "name at least two, each once"),
+        (["--resident", "--policy", "thp,ba se"], "ba se"),
+    ],
+)
+def test_policies_that_cannot_be_are_refused(more: list[str], said: str) -> None:
+    done = CliRunner().invoke(cli, ["guest", "study", str(DB1), "--workload", "fault", *more])
+    assert done.exit_code != 0
+    assert said in f"{done.output}{done.exception}"
+
+
 def test_two_nodes_virtiofs_and_a_balloon_become_a_study() -> None:
     made, study = restated(DB1.read_text())
     assert study.guest is not None

@@ -138,13 +138,20 @@ def xml(file: Path | None, backing: str | None, expect: str | None, study: Path 
 @click.option("--kernel", metavar="PATH|PACKAGE", help="The kernel that the guests boot.")
 @click.option("--modules", type=click.Path(path_type=Path), help="The folder of its modules, of a kernel by path.")
 @click.option("--name", help="The study's name (default: the domain's).")
-@click.option("--blocks", type=click.IntRange(2, 100_000), default=3, show_default=True, help="How many blocks.")
+@click.option(
+    "--resident", is_flag=True, help="One guest that stays, and what its own kernel can be told: on memory as it is."
+)
+@click.option("--policy", metavar="POLICIES", help="With --resident: these, the baseline first (default: base,thp).")
+@click.option(
+    "--blocks", type=click.IntRange(2, 100_000), help="How many blocks (default: 3; of a guest that stays, 30)."
+)
 @click.option("--output", type=click.Path(path_type=Path), help="A new file for it (default: to standard output).")
 def study(file: str, **asked: Any) -> None:
     """Write a study of a libvirt domain: what should the memory of that machine be made of?
 
-    Memory, CPUs, NUMA nodes, pinning and disks are as the domain has them; each arm has its memory made of other pages.
-    What cannot be restated is named with its line. Nothing is run, and no disk is ever written.
+    Memory, CPUs, NUMA nodes, pinning and disks are as the domain has them; each arm has its memory made of other pages,
+    or, with --resident, other settings of the guest's kernel, in one guest that stays. What cannot be restated is named
+    with its line. Nothing is run, and no disk is ever written.
     """
     from hugewise.cli import guest_study  # noqa: PLC0415  (as of xml)
 

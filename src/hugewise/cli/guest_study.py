@@ -27,6 +27,10 @@ from hugewise.visible import printable, say
 
 __all__ = ["main", "write"]
 
+_BLOCKS = 3
+_RESIDENT_BLOCKS = 30  # of two policies an exact test at 99% needs 8 pairs at least
+_WITHIN = "base,thp"
+
 
 def write(xml: bytes, file: str, wish: domain_study.StudyWish, host: Host) -> tuple[str, tuple[str, ...]]:
     """The study of the domain in `xml`, and what is to be told of it. Raises UserError, StudyError."""
@@ -85,12 +89,17 @@ def main(  # noqa: PLR0917  (as click hands them over)
     kernel: str | None,
     modules: Path | None,
     name: str | None,
-    blocks: int,
+    resident: bool,
+    policy: str | None,
+    blocks: int | None,
     output: Path | None,
 ) -> None:
     """Write the study, and tell what is to be told of it. Raises UserError, StudyError, StorageError."""
     from hugewise.host.local_host import LocalHost  # noqa: PLC0415
 
+    if policy is not None and not resident:
+        cure = "add --resident; else the arms are what the guests' memory can be made of"
+        raise UserError("--policy is for a guest that stays", hint=cure)
     wish = domain_study.StudyWish(
         name=name,
         load=_words(load),
@@ -99,7 +108,8 @@ def main(  # noqa: PLR0917  (as click hands them over)
         files=dict(_pair(each) for each in added),
         kernel=None if kernel is None else str(Path(kernel).absolute()) if "/" in kernel else kernel,
         modules=None if modules is None else str(modules.absolute()),
-        blocks=blocks,
+        within=_policies(policy or _WITHIN) if resident else (),
+        blocks=blocks or (_RESIDENT_BLOCKS if resident else _BLOCKS),
     )
     xml, called = (_read(Path(file)), file) if connect is None else (virsh.dumpxml(connect, file), f"{file}.xml")
     text, told = write(xml, called, wish, LocalHost())
@@ -124,6 +134,13 @@ def _read(path: Path) -> bytes:
             "write it with: virsh dumpxml DOMAIN > FILE; or name a domain that libvirt runs: --connect qemu:///system"
         )
         raise UserError(f"{path}: {error.reason}", hint=cure) from None
+
+
+def _policies(text: str) -> tuple[str, ...]:
+    names = tuple(each.strip() for each in text.split(","))
+    if len({*names} - {""}) < max(2, len(names)):
+        raise UserError(f"--policy {text}: name at least two, each once", hint=f"write for example {_WITHIN}")
+    return names
 
 
 def _words(load: str | None) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ class StudyWish(msgspec.Struct, frozen=True, kw_only=True):
     load      a command; `workload`: the name of a packaged one, in its place
     packages  Debian packages that the command comes from; without them it comes from the domain's own disk
     files     path in the guest -> file of this host
+    within    policies, the baseline first, to be compared in one guest that stays, on the domain's backing
     """
 
     name: str | None = None
@@ -51,6 +52,7 @@ class StudyWish(msgspec.Struct, frozen=True, kw_only=True):
     files: Mapping[str, str] = {}
     kernel: str | None = None
     modules: str | None = None
+    within: tuple[str, ...] = ()
     blocks: int = 3
 
 
@@ -111,7 +113,8 @@ class _Writer:
             size = format_size(domain.memory)
             raise self.wrong("memory", f"a memory of {size} is no whole number of MiB from 64 on", "change <memory>")
         disks = list(self.disks())
-        body = [*self.head(), *self.policies(), *self.guest(arch, disks), *self.kernel(arch), *self.workload()]
+        compared = self.within() if wish.within else self.policies()
+        body = [*self.head(), *compared, *self.guest(arch, disks), *self.kernel(arch), *self.workload()]
         self.devices()
         text = "\n".join([*self.introduction(), *body]).rstrip() + "\n"
         return Restated(text=text, notes=tuple(self.notes), arms=self.names)
@@ -130,7 +133,12 @@ class _Writer:
         name = self.wish.name or _name(self.domain.name)
         yield "format = 1"
         yield f"name = {_quoted(name)}"
-        yield f"question = {_quoted(f'What should the memory of {_plain(self.domain.name)[:80]} be made of?')}"
+        asked = (
+            "Which pages should programs have in {}?"
+            if self.wish.within
+            else "What should the memory of {} be made of?"
+        )
+        yield f"question = {_quoted(asked.format(_plain(self.domain.name)[:80]))}"
         yield ""
 
     def policies(self) -> Iterator[str]:
@@ -170,6 +178,19 @@ class _Writer:
         yield "[budget]"
         yield f"blocks = {self.wish.blocks}"
         yield ""
+
+    def within(self) -> Iterator[str]:
+        """What the domain's kernel can be told, on memory as the domain has it."""
+        arms, refused = self.own()
+        if not arms:
+            raise UserError(f"{self.domain.file}: {refused[0][2]}", hint="call it as root; or compare what can be had")
+        yield "# On the host, memory is as the domain has it. What differs is what the guest's kernel is told."
+        yield "policies = ["
+        for name in self.wish.within:
+            yield f"    {{ name = {_quoted(name)}, {libvirt.toml(arms[0][1]).strip()} }},"
+        yield from ("]", f"baseline = {_quoted(self.wish.within[0])}", 'method = "sequential"', "")
+        yield from ("[budget]", f"blocks = {self.wish.blocks}", "")
+        self.names = self.wish.within
 
     def own(self) -> tuple[list[tuple[str, Backing]], list[tuple[str, Backing, str]]]:
         """What the domain has on this host: the baseline, or why there is none."""
@@ -218,6 +239,8 @@ class _Writer:
         yield f'arch = "{arch}"'
         yield f'memory = "{format_size(domain.memory)}"'
         yield f"cpus = {domain.vcpus}"
+        if self.wish.within:
+            yield "resident = true  # booted once; a new boot after so many blocks: [sessions] pairs = N"
         if domain.cpu is not None:
             yield f"cpu = {_quoted(domain.cpu)}"
         else:
@@ -280,7 +303,7 @@ class _Writer:
             elif disk.format not in ("raw", "qcow2"):
                 self.note(disk.line, f"{named} is left out: its format {disk.format} is neither raw nor qcow2")
             elif not own:
-                what = "packages" if self.wish.packages else "a packaged workload"
+                what = "packages" if self.wish.packages else "packaged workloads"
                 self.note(disk.line, f"{named} is left out: {what} have an image of their own (or: [[guest.disk]])")
             else:
                 if (who := self.offer.held(disk.source)) is not None:
