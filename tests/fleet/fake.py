@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.fleet.hosts import RECORDED
@@ -52,8 +53,9 @@ def main() -> None:
 
 def conducted(acts: dict[str, object], keeper: socket.socket, run: Path) -> None:
     def tell(**what: object) -> None:
-        keeper.sendall(json.dumps(what).encode() + b"\n")
-        keeper.recv(1)
+        with suppress(ConnectionError):  # of a keeper that was killed: its signal is on the way
+            keeper.sendall(json.dumps(what).encode() + b"\n")
+            keeper.recv(1)
 
     try:
         tell(event="started", run=run.name, closed=0, blocks=4)
