@@ -10,7 +10,7 @@ Errors are `hugewise.errors.HugewiseError`s with a hint; the command line is as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,16 +50,19 @@ def run(
     listener: Callable[[Event], None] = lambda _: None,
     anyway: bool = False,
     client: ClientHost | None = None,
+    command: Sequence[str] = (),
 ) -> Results:
     """Run `study` in a new folder below `results` and return what it found. An interrupt ends it cleanly: what was
     accepted is in the results, whose state says `interrupted`. `anyway`: as root, beside another account's run.
-    `client`: the host that the clients of its servers are on. Raises HugewiseError.
+    `client`: the host that the clients of its servers are on. `command`: the command line that asked for the run, which
+    is kept with it. Raises HugewiseError.
     """
     from hugewise.session import session
 
-    return open_results(
-        session.run(study, Path(results), seed=seed, listener=listener, anyway=anyway, client=client).path
+    folder = session.run(
+        study, Path(results), seed=seed, listener=listener, anyway=anyway, client=client, command=command
     )
+    return open_results(folder.path)
 
 
 def resume(folder: Path | str, *, listener: Callable[[Event], None] = lambda _: None, anyway: bool = False) -> Results:

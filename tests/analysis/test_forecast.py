@@ -49,7 +49,7 @@ def arm(name: str) -> ArmRecord:
     return ArmRecord(name, treatment, 0, Deployment(note=""))
 
 
-def cell(name: str, *arms: str, metric: Metric = NS) -> CellRecord:
+def cell(name: str, *arms: str, metric: Metric = NS, also: tuple[Metric, ...] = ()) -> CellRecord:
     return CellRecord(
         id=name,
         workload="chase",
@@ -58,6 +58,7 @@ def cell(name: str, *arms: str, metric: Metric = NS) -> CellRecord:
         baseline="base",
         delivery=DeliveryThreshold(0.95, 0.01),
         arms=tuple(arm(each) for each in ("base", *arms)),
+        also=also,
     )
 
 
@@ -71,10 +72,12 @@ def write_run(
     sessions: int = 1,
     seed: int = 0,
     run: Mapping[str, Any] | None = None,
+    beside: Mapping[str, float | None] | None = None,
 ) -> Path:
     """A run whose pairs have these log-ratios (None: the arm failed); blocks of 3 s, of which attempts take 2 s.
 
-    `run` is in its first record, beside what is always there.
+    `run` is in its first record, beside what is always there. `beside`: other metrics, with the log-ratio of their
+    pairs, which differ by a twentieth as much (None: the arms do not have it).
     """
     folder = begun(results, of, **{"t": 0.0, "cells": cells, **(run or {})})
     random = np.random.default_rng(seed)
@@ -105,6 +108,10 @@ def write_run(
                     ended=clock + place + 1,
                     delivery=delivery(target=each.treatment.target),
                 )
+                for name, shift in (beside or {}).items():
+                    if shift is not None or each.name == "base":
+                        moved = 0.0 if each.name == "base" else (shift or 0.0) + (difference or 0.0) / 20
+                        made.metrics[name] = level * math.exp(moved)  # type: ignore[index]
                 folder.accept(folder.draft(f"b{block:05d}-{each.name}"), made)
             clock += 3.0
             folder.append(BlockClosed(t=clock, block=block, state="complete"))

@@ -13,7 +13,7 @@ from hugewise.model.workload import Parameter, ParameterValue
 from hugewise.plan.parameters import typed
 from hugewise.study.keys import Place
 
-__all__ = ["BASE", "GIB", "HUGE", "MIB", "PLACES", "POOL", "Said", "given", "treatment", "use"]
+__all__ = ["BASE", "GIB", "GIGANTIC", "HUGE", "MIB", "PLACES", "POOL", "Said", "given", "treatment", "use"]
 
 MIB, GIB = 1 << 20, 1 << 30
 PLACES = Places(data="/d", run="/r", ports=(), sut=(0,), client=(1,))
@@ -48,6 +48,14 @@ POOL = treatment(
     policy="hugetlb-2m",
     map_hugetlb=2 << 20,
     environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"},
+)
+
+GIGANTIC = treatment(
+    "hugetlb",
+    GIB,
+    policy="hugetlb-1g",
+    map_hugetlb=GIB,
+    environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1073741824"},
 )
 
 

@@ -69,3 +69,17 @@ def test_a_command_that_begins_with_no_program_is_told_why(
         status, _, err = call("advise", "--", words)
         assert (status, said in err, cure in err) == (2, True, True), err
         assert not (tmp_path / "results").exists(), "nothing was begun"
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (("run", "demo", "--blocks", "3"), ("hugewise", "run", "demo", "--blocks", "3")),
+        (("run", "demo", "--seed", "ab" * 16, "--seed"), ("hugewise", "run", "demo", "--seed", "SEED", "--seed")),
+        (("run", f"--seed={'ab' * 16}", "demo"), ("hugewise", "run", "--seed=SEED", "demo")),
+        ((), ()),
+        (None, ()),
+    ],
+)
+def test_a_run_keeps_its_command_line_without_a_seed(given: object, kept: tuple[str, ...]) -> None:
+    assert asking.command_line(given) == kept

@@ -58,6 +58,10 @@ def test_what_a_run_shows(finished: Path) -> None:
     assert shown.rstrip().endswith("report.html")
     assert all(len(line) <= 80 for line in shown.splitlines() if not line.startswith("Report: "))
     assert SEED in (finished / "run.jsonl").read_text().splitlines()[-1]
+    opened = json.loads((finished / "run.jsonl").read_text().splitlines()[0])
+    assert opened["command"][:2] == ["hugewise", "run"]
+    assert opened["command"][opened["command"].index("--seed") + 1] == "SEED"
+    assert hugewise.open_results(finished).command == tuple(opened["command"])
 
 
 def measured(

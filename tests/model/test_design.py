@@ -43,7 +43,7 @@ def refused(
     found = discover()[workload]
     command: Mapping[str, ParameterValue] = {"argv": ("true",), "proof": "counters"}
     values = command if workload == "command" else {"bytes": 1 << 20, "loads": 10}
-    return refusal(kind, arm, PLAIN, found, values, taken=taken, slots=slots, metric=metric)
+    return refusal(kind, arm, PLAIN, found, values, taken=taken, slots=slots, metrics=[metric])
 
 
 def test_sequential_pairs_take_every_arm() -> None:
@@ -127,7 +127,7 @@ def resident(
     found = discover()[workload]
     values = {**values, "argv": ("true",)} if workload == "command" else values
     arm, baseline = (msgspec.structs.replace(PLAIN, knobs=each) for each in (knobs, {}))
-    return refusal("resident", arm, baseline, found, given(found, **values), taken=taken, slots=0, metric="wall_s")
+    return refusal("resident", arm, baseline, found, given(found, **values), taken=taken, slots=0, metrics=["wall_s"])
 
 
 def test_residents_are_at_once_and_in_turns_and_must_agree_with_pairs() -> None:
@@ -218,5 +218,5 @@ def test_what_is_of_the_one_client_or_of_everybodys_time_is_the_same_in_all_arms
         for name, refused_as in ((own, None), (shared, f"{shared} must be the same in all arms that take turns")):
             arm = msgspec.structs.replace(PLAIN, parameters={name: values[name]})
             for one, other in ((arm, PLAIN), (PLAIN, arm)):
-                said = refusal("resident", one, other, found[workload], values, taken=1, slots=0, metric="wall_s")
+                said = refusal("resident", one, other, found[workload], values, taken=1, slots=0, metrics=["wall_s"])
                 assert said == refused_as, (workload, name)

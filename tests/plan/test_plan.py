@@ -11,10 +11,11 @@ from hugewise.errors import StudyError
 from hugewise.model.pages import THP, PageSizes
 from hugewise.model.policy import Mechanism
 from hugewise.model.results import LeftOut
+from hugewise.plan.cells import resolve
 from hugewise.plan.plan import EVERY, Plan, plan
-from hugewise.study.load import read
+from hugewise.study.load import parse, read
 from hugewise.workloads import discover
-from tests.build.studies import SIZES, FakeHost, policies, study_of, workloads
+from tests.build.studies import IN_GUESTS, SIZES, FakeHost, policies, study_of, workloads
 
 
 def planned(
@@ -372,3 +373,39 @@ def test_parameters_of_an_arm_are_held_against_the_workloads_that_take_it() -> N
     made = planned([{"name": "chase", "policies": ["base", "thp"]}], use=use)
     assert [arm.name for arm in made.cells[0].arms] == ["base", "thp"]
     assert "parameters.bytes" in str(refused({"name": "chase"}, use=use))
+
+
+def test_further_metrics_are_judged_beside_the_cells_own() -> None:
+    (cell,) = planned([{"name": "chase", "also": ["page_faults", "peak_bytes"]}]).cells
+    assert (cell.metric.name, [one.name for one in cell.also]) == ("ns_per_load", ["page_faults", "peak_bytes"])
+    (alone,) = planned([{"name": "chase"}]).cells
+    assert alone.also == ()
+
+
+@pytest.mark.parametrize(
+    ("also", "words"),
+    [
+        (["page_fault"], "workload[1].also[1] = 'page_fault': is not a metric of chase"),
+        (["cpu_s", "ns_per_load"], "workload[1].also[2] = 'ns_per_load': is judged already"),
+        (["cpu_s", "cpu_s"], "workload[1].also"),
+    ],
+)
+def test_a_metric_that_cannot_be_judged_beside_is_named_with_the_cure(also: list[str], words: str) -> None:
+    error = refused({"name": "chase", "also": also})
+    assert words in error.message
+    assert error.hint
+
+
+def test_emulated_guests_judge_those_that_emulation_counts_exactly() -> None:
+    text = IN_GUESTS.replace('name = "fault"', 'name = "fault"\nalso = ["cpu_s", "page_faults", "peak_bytes"]')
+    study = parse(text, "s.toml")
+    (cell,) = resolve(study, discover())
+    assert [one.name for one in cell.beside(emulated=False, counting=False)] == ["cpu_s", "page_faults", "peak_bytes"]
+    assert cell.judged(emulated=True, counting=False).name == "page_faults"
+    assert [one.name for one in cell.beside(emulated=True, counting=False)] == ["peak_bytes"]
+
+
+def test_nothing_is_claimed_of_a_metric_without_a_good_direction() -> None:
+    with pytest.raises(StudyError, match="neither better high nor low, so that nothing can be claimed of it") as caught:
+        resolve(study_of(workload=[{"name": "memcached", "also": ["hit_ratio"]}]), discover())
+    assert "workload[1].also[1] = 'hit_ratio'" in caught.value.message

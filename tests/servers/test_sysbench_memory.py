@@ -9,8 +9,8 @@ import pytest
 from hugewise.model.scene import Places
 from hugewise.workloads.sysbench_memory import WORKLOAD
 from tests.build import known
-from tests.build.workloads import BASE, POOL, Said, given
-from tests.requirements import need_program
+from tests.build.workloads import BASE, GIB, GIGANTIC, POOL, Said, given
+from tests.requirements import need, need_now, need_program, need_root
 from tests.servers.trying import accepted, short_pool, tried
 
 VALUES = given(WORKLOAD, total="20g")
@@ -27,6 +27,14 @@ def test_the_command_is_the_published_one_with_the_treatment_s_own_option() -> N
     pooled = WORKLOAD.scene(POOL, VALUES, PLACES).timed
     assert "--memory-hugetlb=on" in pooled.argv
     assert pooled.environment == {}
+
+
+def test_pages_of_another_size_are_had_by_malloc_s_heap() -> None:
+    timed = WORKLOAD.scene(GIGANTIC, VALUES, PLACES).timed
+    assert "--memory-hugetlb=off" in timed.argv
+    assert timed.environment == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1073741824:glibc.malloc.mmap_max=0"}
+    assert WORKLOAD.pool(GIGANTIC, VALUES) == GIB
+    assert WORKLOAD.pool(GIGANTIC, {**VALUES, "block": GIB}) == 2 * GIB
 
 
 def test_the_pool_is_as_large_as_the_blocks() -> None:
@@ -64,6 +72,30 @@ def test_its_block_is_backed_as_the_policy_says(tmp_path: Path) -> None:
     assert found["hugetlb-2m"].delivery.coverage["hugetlb:2097152"] == 64 << 20
     for attempt in found.values():
         assert known(attempt.metrics["mib_per_s"]) > 0
+
+
+def _one_page_of_1g() -> bool:
+    """Whether the kernel grants one now; the pool is as it was afterwards."""
+    pool = Path("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages")
+    need(pool.exists(), "a pool of pages of 1 GiB")
+    before = pool.read_text()
+    try:
+        pool.write_text(str(int(before) + 1))
+        return int(pool.read_text()) > int(before)
+    finally:
+        pool.write_text(before)
+
+
+def test_a_page_of_1g_holds_its_block(tmp_path: Path) -> None:
+    need_program("sysbench", "sysbench")
+    need_root()
+    need_now(_one_page_of_1g(), "a page of 1 GiB for a pool: memory that is in pieces has none")
+    found = tried(tmp_path, {"name": "sysbench-memory", "parameters": {"total": "2g"}}, ["base", "hugetlb-1g"])
+    accepted(found)
+    pooled = found["hugetlb-1g"].delivery
+    assert pooled.delivered is True
+    assert pooled.coverage["hugetlb:1073741824"] == GIB
+    assert sum(size for kind, size in pooled.coverage.items() if not kind.startswith("hugetlb")) < 64 << 20
 
 
 def test_half_a_pool_ends_in_sysbench_s_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,18 +3,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from hugewise.model.metric import Metric
 from hugewise.model.pages import PageSizes
 from hugewise.plan.plan import plan
 from hugewise.stats.family import conclude, holm, methods_for
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
 from hugewise.stats.paired import Student
+from tests.analysis.test_forecast import cell
 from tests.build import known
 from tests.build.studies import SIZES, FakeHost, policies, study_of, workloads
 from tests.build.trials import LOWER, NEUTRAL, attempt, block, ends, fed, pair
@@ -184,3 +187,30 @@ def test_p_values_of_true_nulls_are_uniform() -> None:
     generator = np.random.default_rng(31)
     p_values = [sample(generator, 1.0).p_difference() for _ in range(400)]
     assert stats.kstest(p_values, "uniform").pvalue > 0.001
+
+
+def test_metrics_that_are_judged_beside_the_first_have_shares_of_the_same_error_rate() -> None:
+    asked = study_of(method="sequential", end_points=["mean"], budget={"blocks": 40})
+    record = cell(
+        "chase", "thp", "mthp", also=(Metric("cost", "us", "lower", ""), Metric("faults", "faults", "lower", ""))
+    )
+    methods = methods_for(asked, [record])
+    told = [(each.contrast.metric.name, each.contrast.arm, type(each).__name__) for each in methods]
+    assert told == [
+        ("ns_per_load", "thp", "Sequential"),
+        ("ns_per_load", "thp", "EndPoint"),
+        ("ns_per_load", "mthp", "Sequential"),
+        ("ns_per_load", "mthp", "EndPoint"),
+        *((name, arm, "Sequential") for name in ("cost", "faults") for arm in ("thp", "mthp")),
+    ]
+    shares = [one.alpha for one in conclude(methods, asked.confidence, asked.margin)]
+    assert sum(known(share) for share in shares) <= 1 - asked.confidence + 1e-12
+    alone = methods_for(asked, [msgspec.structs.replace(record, also=())])
+    assert len(alone) == 4
+    assert known(conclude(alone, 0.99, 0.01)[0].alpha) == pytest.approx(3 * known(shares[0]))
+
+
+def test_a_screening_chooses_by_the_first_metric_alone() -> None:
+    asked = msgspec.structs.replace(study_of(), method="screening")
+    record = cell("chase", "thp", also=(Metric("cost", "us", "lower", ""),))
+    assert [each.contrast.metric.name for each in methods_for(asked, [record])] == ["ns_per_load"]

@@ -157,6 +157,7 @@ name = "chase"
 class Cell:
     id = "chase"
     metric = LOWER
+    also = ()
     baseline = "base"
     delivery = DeliveryThreshold(0.95, 0.01)
 

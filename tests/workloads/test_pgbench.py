@@ -14,7 +14,7 @@ from hugewise.workloads import _outputs, _postgres
 from hugewise.workloads._pgbench_script import quota
 from hugewise.workloads._transaction_log import measured
 from hugewise.workloads.pgbench import WORKLOAD, database_bytes, lead
-from tests.build.workloads import BASE, GIB, MIB, PLACES, Said, given, treatment, use
+from tests.build.workloads import BASE, GIGANTIC, MIB, PLACES, Said, given, use
 from tests.requirements import need
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "pgbench"
@@ -32,7 +32,6 @@ LOG = b"""\
 
 
 BEGIN = 1795263458.8055  # of the recorded logs: after both warm-ups
-GIGANTIC = treatment("hugetlb", GIB, map_hugetlb=GIB, environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1073741824"})
 
 
 FILES = {path.name: path.read_bytes() for path in sorted(GOLDEN.iterdir())}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from hugewise.model.policy import Treatment
 from hugewise.workloads import discover
-from tests.build.workloads import BASE, GIB, MIB, POOL, given, treatment
+from tests.build.workloads import BASE, GIGANTIC, MIB, POOL, given, treatment
 
 WORKLOADS = discover()
-GIGANTIC = treatment("hugetlb", GIB, map_hugetlb=GIB)
 ADVISED = treatment("thp", 2 * MIB, advice="huge")
 SERVICE = {"server": ("true",), "load": ("true",)}
 KEY_VALUE: tuple[tuple[dict[str, Any], str], ...] = (
@@ -92,8 +92,8 @@ KEY_VALUE: tuple[tuple[dict[str, Any], str], ...] = (
         ("speccpu", BASE, {"program": "mcf; rm"}, "no benchmark's name"),
         ("sysbench-memory", BASE, {"scope": "own"}, "scope = 'own' is not one of global, local"),
         ("sysbench-memory", BASE, {"operation": "none"}, "operation"),
-        ("sysbench-memory", treatment("hugetlb", 2 * MIB, mechanism="process"), {}, "root"),
-        ("sysbench-memory", GIGANTIC, {}, "default huge page size"),
+        ("sysbench-memory", msgspec.structs.replace(POOL, mechanism="process"), {}, "root"),
+        ("sysbench-memory", GIGANTIC, {"scope": "local"}, "scope = local takes none"),
         ("iperf3", BASE, {"peer": "moon"}, "peer = 'moon' is not one of machine, host"),
         ("iperf3", POOL, {}, "mapped from a file"),
         ("iperf3", BASE, {"duration": 0.5}, "at least 1 s"),
@@ -135,6 +135,7 @@ def test_what_the_reader_of_studies_lets_nobody_write_is_refused_too(name: str, 
         ("speccpu", POOL, {"pool_bytes": "1g"}),
         ("sysbench-memory", BASE, {}),
         ("sysbench-memory", POOL, {}),
+        ("sysbench-memory", GIGANTIC, {}),
         ("iperf3", BASE, {}),
         ("build", BASE, {}),
         ("build", BASE, {"project": "linux", "config": "defconfig"}),

@@ -22,7 +22,7 @@ from hugewise.analysis.causes import Processor, causes
 from hugewise.analysis.guest_arms import boots_of, counted, guests
 from hugewise.analysis.work import with_work
 from hugewise.errors import RunError, UserError
-from hugewise.model.design import qualified
+from hugewise.model.design import beside_its_own, qualified
 from hugewise.model.policy import Treatment
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Integrity, Results
 from hugewise.model.trial import Attempt, Block, Judged
@@ -118,6 +118,7 @@ def results_of(run: Run, found: Sequence[tuple[Method, Comparison]] | None = Non
         earlier=opened.earlier,
         earlier_unread=opened.earlier_unread,
         integrity=_integrity(run),
+        command=opened.command,
     )
     if study.published is None:
         return results
@@ -159,14 +160,19 @@ def _cell(
     boots = boots_of(mine) or None if run.study.resident else None
     comparisons: list[Comparison] = []
     end_points: list[Comparison] = []
+    declared: list[Comparison] = []
     for method, comparison in found:
         if method.contrast.cell == cell.id:
-            said = qualified(comparison, kind, run.opened.withheld.get(cell.id), boots)
+            further = method.contrast.metric.name != cell.metric.name
+            key = beside_its_own(cell.id, method.contrast.metric.name) if further else cell.id
+            said = qualified(comparison, kind, run.opened.withheld.get(key), boots)
             said = with_work(said, cell, own, run.study.margin)
             said = _estimate(said) if run.left_out else said
-            (end_points if isinstance(method, EndPoint) else comparisons).append(_with_shares(said, arms))
-    about = [method.contrast for method, _ in found if method.contrast.cell == cell.id]
-    contrasts = list({one.arm: one for one in about if one.baseline == cell.baseline}.values())
+            its = end_points if isinstance(method, EndPoint) else declared if further else comparisons
+            its.append(_with_shares(said, arms))
+    compared = [method.contrast for method, _ in found if method.contrast.cell == cell.id]
+    first = [one for one in compared if one.baseline == cell.baseline and one.metric.name == cell.metric.name]
+    contrasts = list({one.arm: one for one in first}.values())
     paired = over_time.BesideJudged(own, run.study.budget.blocks, run.study.confidence, run.study.margin)
     stalls = tuple(over_time.worst_stalls(names, mine))
     machine = Processor.of(run.opened.host, guests=run.guests is not None)
@@ -179,6 +185,8 @@ def _cell(
         arms=tuple(arms.values()),
         comparisons=tuple(comparisons),
         end_points=tuple(end_points),
+        also=cell.also,
+        declared=tuple(declared),
         facts=series.shared(cell.id, attempts),
         differing=series.differing(cell.id, names, attempts),
         steadiness=series.steady_arms(cell.id, names, attempts),

@@ -131,7 +131,7 @@ class Here(msgspec.Struct, frozen=True):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """What `withheld` needs of a cell."""
+    """What `withheld` needs of a cell, or of a metric that is judged beside the cell's own (`id`: of both)."""
 
     id: str
     key: str

@@ -58,11 +58,14 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def changes(cell: CellResult, mine: Values) -> tuple[Change, ...]:
-    """The judged metric of every compared arm, its end points, then all other metrics in the order of the attempts."""
+    """The judged metric of every compared arm, its end points, what is judged beside it, then all other metrics in the
+    order of the attempts.
+    """
     known = known_metrics(cell.workload)
-    judged = [_judged(cell, one, mine) for one in (*cell.comparisons, *cell.end_points)]
+    judged = [_judged(cell, one, mine) for one in cell.judged]
     arms = [arm.arm for arm in cell.arms if arm.arm != cell.baseline]
-    others = [name for name in mine.names if name != cell.metric.name]
+    with_verdicts = {cell.metric.name, *(metric.name for metric in cell.also)}
+    others = [name for name in mine.names if name not in with_verdicts]
     return (
         *judged,
         *(_medians(cell, arm, name, known.get(name), mine) for name in others for arm in arms),
@@ -158,7 +161,7 @@ def _judged(cell: CellResult, one: Comparison, values: Values) -> Change:
     against, _ = values.median(one.baseline, one.metric)
     return Change(
         metric=one.metric,
-        unit=cell.metric.unit,
+        unit=cell.metric_named(one.metric).unit,
         arm=one.arm,
         baseline=one.baseline,
         n=one.n,

@@ -120,14 +120,14 @@ def carried(run: Run, results: Results) -> RunEvidence:
     comparisons = [
         _carried(cells[cell.cell], one, run.study.design, guests)
         for cell in results.cells
-        if cell.metric.better != "neutral"
-        for one in (*cell.comparisons, *cell.end_points)
+        for one in cell.judged
+        if cell.metric_named(one.metric).better != "neutral"
     ]
     return msgspec.structs.replace(_unread(run.opened), comparisons=tuple(comparisons))
 
 
 def _carried(cell: CellRecord, one: Comparison, design: Design, guests: Guests | None) -> Carried:
-    judged = one.verdict != "none"
+    judged, metric = one.verdict != "none", cell.metric_named(one.metric)
     absent = "" if judged else one.reason
     if judged and (one.evidence_larger is None or one.evidence_smaller is None):
         absent = f"none was kept of its {end_point(one)}"
@@ -136,7 +136,7 @@ def _carried(cell: CellRecord, one: Comparison, design: Design, guests: Guests |
         arm=one.arm,
         baseline=one.baseline,
         metric=one.metric,
-        higher_is_better=cell.metric.better == "higher",
+        higher_is_better=metric.better == "higher",
         identity=identities(cell, one, design) | ({} if guests is None else _machines(guests, one)),
         pairs=one.n,
         larger=one.evidence_larger if judged else None,
@@ -148,12 +148,13 @@ def _carried(cell: CellRecord, one: Comparison, design: Design, guests: Guests |
 
 def identities(cell: CellRecord, one: Comparison, design: Design) -> dict[str, str]:
     """What must be the same where two runs are asked one question, by its name in words; guests apart."""
+    metric = cell.metric_named(one.metric)
     arms = {arm.name: arm.treatment for arm in cell.arms}
     rules = {arm.name: cell.delivery.of(arm.judged) for arm in cell.arms}
     return {
         "workload": cell.workload,
         "parameters": _exactly(cell.values),
-        "metric": _exactly([cell.metric.unit, cell.metric.better]),
+        "metric": _exactly([metric.unit, metric.better]),
         "delivery rule": _exactly([rules[one.arm], rules[one.baseline]]),
         "treatment of the arm": identity(arms[one.arm]),
         "treatment of the baseline": identity(arms[one.baseline]),

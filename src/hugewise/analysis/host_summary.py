@@ -90,7 +90,12 @@ def summary_of(run: Run) -> HostSummary:
     """Of a run that was read. Raises RunError, UserError."""
     found = analysis.judged(run)
     results = analysis.results_of(run, found)
-    methods = {(method.contrast.cell, method.contrast.arm): method for method, _ in reversed(found)}
+    own = {(cell.id, cell.metric.name) for cell in run.opened.cells}  # what is judged beside it is not pooled
+    methods = {
+        (method.contrast.cell, method.contrast.arm): method
+        for method, _ in reversed(found)
+        if (method.contrast.cell, method.contrast.metric.name) in own
+    }
     return HostSummary(
         run=results.run,
         hash=run.hash,

@@ -105,10 +105,10 @@ class _Side:
         self.cells: Mapping[str, CellResult] = {cell.cell: cell for cell in self.results.cells}
         self.comparisons: dict[_Key, tuple[CellResult, Comparison]] = {}
         for cell in self.results.cells:
-            for one in (*cell.comparisons, *cell.end_points):
+            for one in cell.judged:
                 self.comparisons[cell.cell, one.arm, one.baseline, one.metric, end_point(one)] = cell, one
-        self._methods: dict[tuple[str, str], Method] = {
-            (method.contrast.cell, method.contrast.arm): method for method, _ in found
+        self._methods: dict[tuple[str, str, str], Method] = {
+            (method.contrast.cell, method.contrast.arm, method.contrast.metric.name): method for method, _ in found
         }
         self.attempts: defaultdict[str, list[Attempt]] = defaultdict(list)
         for attempt in self.results.attempts:
@@ -138,7 +138,7 @@ class _Side:
         """What it says of a comparison, and why no difference can be made of it; empty where one can."""
         cell, one = self.comparisons[key]
         low, high = one.low, one.high
-        method = self._methods.get((cell.cell, one.arm))
+        method = self._methods.get((cell.cell, one.arm, one.metric))
         if isinstance(method, FixedN):  # at Bonferroni's level
             effect = method.decision().effect
             low, high = (None, None) if effect is None else (effect.low, effect.high)
@@ -171,8 +171,8 @@ def _both(first: _Side, second: _Side, key: _Key, margin: float) -> TwoEffects:
         arm=one.arm,
         baseline=one.baseline,
         metric=one.metric,
-        unit=cell.metric.unit,
-        better=cell.metric.better,
+        unit=cell.metric_named(one.metric).unit,
+        better=cell.metric_named(one.metric).better,
         end_point=key[-1],
         first=here,
         second=there,

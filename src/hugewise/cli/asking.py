@@ -12,6 +12,7 @@ from hugewise.errors import UserError
 __all__ = [
     "check_scale",
     "client_of",
+    "command_line",
     "must_be_study",
     "must_be_there",
     "names",
@@ -63,6 +64,17 @@ def client_of(name: str | None, hosts: Path | None) -> Any:
     from hugewise.fleet import inventory  # noqa: PLC0415
 
     return inventory.client(hosts, name)
+
+
+def command_line(given: object) -> tuple[str, ...]:
+    """The words of this call as they are kept with a run: without a seed that was named in them, which the run's first
+    record commits to and does not tell.
+    """
+    found, hidden = ["hugewise"], False
+    for word in given if isinstance(given, tuple) else ():
+        found.append("SEED" if hidden else "--seed=SEED" if word.startswith("--seed=") else word)
+        hidden = word == "--seed" and not hidden
+    return tuple(found) if len(found) > 1 else ()
 
 
 def words(name: str, text: str | None) -> list[str]:

@@ -7,7 +7,7 @@ that one ever loses its effect is bounded over all looks together, so that nobod
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -44,7 +44,7 @@ class Intervals:
         self._marks = _ASCII if ascii_only else _DRAWN
         self._open: dict[str, tuple[OpenComparison, ...]] = {}
         self._latest: dict[str, None] = {}  # of the cells, the last one last
-        self._reach: dict[tuple[str, str], float] = {}
+        self._reach: dict[tuple[str, str, str], float] = {}
 
     def see(self, cell: str, found: Iterable[OpenComparison]) -> None:
         """These are open in the cell now. A bar's frame is its first interval, at most half to twice as much."""
@@ -54,22 +54,27 @@ class Intervals:
         for one in self._open[cell]:
             ends = [abs(math.log(end)) for end in (one.low, one.high) if end is not None and 0 < end < math.inf]
             if one.low is not None and one.high is not None and ends:
-                self._reach.setdefault((cell, one.arm), min(max(*ends, 1e-6), _FAR))
+                self._reach.setdefault((cell, one.arm, one.metric), min(max(*ends, 1e-6), _FAR))
 
     def lines(self, width: int, height: int) -> list[str]:
         """At most so many lines of so many cells: whole cells of the plan, those that were measured last."""
         left, kept = height - 1, set[str]()
         for cell in reversed(self._latest):
-            needed = 1 + len(self._open[cell]) if self._open[cell] else 0
+            needed = len({one.metric for one in self._open[cell]}) + len(self._open[cell])
             if needed <= left:
                 kept.add(cell)
                 left -= needed
-        lines = [line for cell, found in self._open.items() if cell in kept for line in self._of(cell, found, width)]
+        lines = [
+            line
+            for cell, every in self._open.items()
+            if cell in kept
+            for metric in dict.fromkeys(one.metric for one in every)
+            for line in self._of(cell, [one for one in every if one.metric == metric], width)
+        ]
         return [set_cell_size(line, width).rstrip() for line in (_HEAD, *lines)] if lines else []
 
-    def _of(self, cell: str, found: tuple[OpenComparison, ...], width: int) -> list[str]:
-        if not found:
-            return []
+    def _of(self, cell: str, found: Sequence[OpenComparison], width: int) -> list[str]:
+        """Those of one metric."""
         names = [printable(one.arm) for one in found]
         # Estimate and interval have 27 cells as a rule, of 80; who has more cells has them for names.
         least = max(_LEAST, min(_MOST, width - _WIDTH - 32))
@@ -81,7 +86,7 @@ class Intervals:
         return [f"{printable(cell)}: {printable(found[0].metric)} against {printable(found[0].baseline)}", *rows]
 
     def _bar(self, cell: str, one: OpenComparison) -> str:
-        return bar(one.ratio, one.low, one.high, self._reach.get((cell, one.arm)), self._marks)
+        return bar(one.ratio, one.low, one.high, self._reach.get((cell, one.arm, one.metric)), self._marks)
 
 
 def bar(ratio: float | None, low: float | None, high: float | None, reach: float | None, marks: _Marks = _DRAWN) -> str:

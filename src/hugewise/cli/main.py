@@ -102,6 +102,7 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
         show_plan(chosen, client, seed, options["results"])
         return
     given = {"seed": seed, "results": options["results"], "anyway": options["anyway"], "client": client}
+    given["command"] = asking.command_line(click.get_current_context().find_root().obj)
     running.reported(lambda listener: hugewise.run(chosen, listener=listener, **given), options["keeper"])
 
 
@@ -319,7 +320,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
         signal.signal(signal.SIGHUP, _terminate)
     try:
-        cli(arguments, prog_name="hugewise", standalone_mode=False)
+        words = sys.argv[1:] if arguments is None else arguments
+        cli(words, prog_name="hugewise", standalone_mode=False, obj=tuple(words))
     except HugewiseError as error:
         say(f"hugewise: {printable(error.message)}", err=True)
         if error.hint:

@@ -162,6 +162,13 @@ def must_agree(kind: Kind) -> bool:
     return kind in ("duet", "resident")
 
 
+def beside_its_own(cell: str, metric: str) -> str:
+    """The key of a metric that is judged beside the cell's own, where reasons are kept by cell: no cell's name has a
+    colon.
+    """
+    return f"{cell}:{metric}"
+
+
 def qualified(comparison: Comparison, kind: Kind, withheld: str | None, boots: int | None = None) -> Comparison:
     """The comparison with the question that the design answers, and without its verdict where that is withheld.
 
@@ -197,7 +204,7 @@ def refusal(
     *,
     taken: int,
     slots: int,
-    metric: str,
+    metrics: Sequence[str],
 ) -> str | None:
     """Why `arm` cannot be laid out beside its baseline, or None when it can.
 
@@ -223,8 +230,9 @@ def refusal(
         return "in a crossover all layouts are in one process, and thp_disable holds for all of it"
     if arm.parameters or baseline.parameters:
         return "in a crossover all layouts have the same parameters"
-    if metric not in {known.name for known in workload.metrics} | {"wall_s", "cpu_s"}:
-        return f"{metric} is of the whole process, which a crossover shares"
+    own = {known.name for known in workload.metrics} | {"wall_s", "cpu_s"}
+    if shared := [metric for metric in metrics if metric not in own]:
+        return f"{shared[0]} is of the whole process, which a crossover shares"
     if taken >= _MOST_LAYOUTS:
         return f"a crossover has at most {_MOST_LAYOUTS} layouts"
     return None

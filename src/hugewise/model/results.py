@@ -228,7 +228,10 @@ class AgedArm(msgspec.Struct, frozen=True, kw_only=True):
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     """A workload with its parameters, its arms and its comparisons.
 
-    end_points   what else the study declared to judge on the same pairs, each with its own share of the error rate
+    end_points   what else the study declared to judge of the metric on the same pairs, each with its own share of the
+                 error rate
+    also         the metrics that the study declared to judge beside `metric`; `declared` are their comparisons, each
+                 with its own share too
     facts        what all accepted attempts have in common: hashes of data, versions, where the data lay
     differing    facts that differ although they should not
     steadiness   of each arm whose workload tells its throughput by the second
@@ -253,6 +256,8 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     arms: tuple[ArmSummary, ...]
     comparisons: tuple[Comparison, ...]
     end_points: tuple[Comparison, ...] = ()
+    also: tuple[Metric, ...] = ()
+    declared: tuple[Comparison, ...] = ()
     facts: Mapping[str, Fact] = {}
     differing: tuple[FactDifference, ...] = ()
     steadiness: tuple[Steadiness, ...] = ()
@@ -267,6 +272,15 @@ class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     aged: tuple[AgedArm, ...] = ()
     stand_ins: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()
+
+    @property
+    def judged(self) -> tuple[Comparison, ...]:
+        """All that is judged of it: its metric, the end points of that, and the metrics declared beside it."""
+        return (*self.comparisons, *self.end_points, *self.declared)
+
+    def metric_named(self, name: str) -> Metric:
+        """The metric of that name, of those that are judged; the cell's own where none has it."""
+        return next((metric for metric in self.also if metric.name == name), self.metric)
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -314,6 +328,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
              shown one of them should know of the others; null for runs that were begun before these were looked for
     earlier_unread  folders beside them that could not be read, which may be runs of it too
     integrity  whether the folder holds what was written; null where the results were not made from a folder
+    command  the command line that began the run, as words; empty where a program began it, or it was not kept
     """
 
     format: int = 2
@@ -345,3 +360,4 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     earlier: tuple[str, ...] | None = None
     earlier_unread: int = 0
     integrity: Integrity | None = None
+    command: tuple[str, ...] = ()

@@ -38,7 +38,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     used      the workload's table, at the study's scale
     values    of every parameter of the workload, in its own order; sizes in bytes, times in s
     own       by policy: the parameters that its arm has instead, or why the workload cannot take them
-    metrics   all that an attempt has; `metric` is judged where time can be measured
+    metrics   all that an attempt has; `metric` is judged where time can be measured, and `also` beside it
     kind      how the arms of a block are laid out
     together  they run at once
     memory_age  what the machine's memory has been through
@@ -51,6 +51,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     own: Mapping[str, Mapping[str, ParameterValue] | str]
     metrics: Mapping[str, Metric]
     metric: Metric
+    also: tuple[Metric, ...]
     kind: Kind
     together: bool
     memory_age: MemoryAge = "fresh"
@@ -60,8 +61,16 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         if not emulated:
             return self.metric
         wanted = self.metrics[self.used.counted or self.metric.name]
-        counted = wanted.emulated or (counting and wanted.name == "instructions")
-        return wanted if counted else self.metrics["page_faults"]
+        return wanted if _exact(wanted, counting=counting) else self.metrics["page_faults"]
+
+    def beside(self, *, emulated: bool, counting: bool) -> tuple[Metric, ...]:
+        """The metrics that are judged as well; on an emulated machine, those of them that emulation counts exactly."""
+        first = self.judged(emulated=emulated, counting=counting)
+        return tuple(one for one in self.also if one != first and (not emulated or _exact(one, counting=counting)))
+
+
+def _exact(metric: Metric, *, counting: bool) -> bool:
+    return metric.emulated or (counting and metric.name == "instructions")
 
 
 def resolve(study: Study, workloads: Mapping[str, Workload], resident: Collection[str] = ()) -> list[Resolved]:
@@ -123,6 +132,7 @@ def _cells(
         called = f"{used.called}-{concurrency}" if len(used.concurrency) > 1 else used.called
         called = called if used.memory_age == ("fresh",) else f"{called}-{age}"
         metrics, metric = _metrics(used, workload, values, place)
+        also = tuple(_further(used, metrics, metric, place))
         yield Resolved(
             id=_identify(called, workload, values, varied, taken),
             used=used,
@@ -131,6 +141,7 @@ def _cells(
             own=own,
             metrics=metrics,
             metric=metric,
+            also=also,
             kind=study.design.first,
             together=design.at_once(study.design.first) or concurrency == "together",
             memory_age=age,
@@ -158,6 +169,20 @@ def _metrics(
         hint = f"one of {', '.join(sorted(could))}"
         raise place.at("counted").wrong("is nothing that emulation counts exactly", used.counted, hint=hint)
     return known, own[0] if used.metric is None else known[used.metric]
+
+
+def _further(used: WorkloadUse, known: Mapping[str, Metric], metric: Metric, place: Place) -> Iterator[Metric]:
+    """The metrics that are judged beside `metric`. Raises StudyError."""
+    place.at("also").once(used.also)
+    for here, name in place.items("also", used.also):
+        if name not in known:
+            raise here.wrong(f"is not a metric of {used.name}", name, hint=keys.near(name, known, what="metrics"))
+        if name == metric.name:
+            raise here.wrong("is judged already", name, hint="remove it here: each metric is judged once")
+        if known[name].better == "neutral":
+            cure = "a report shows it beside the verdict, without one: remove it here"
+            raise here.wrong("is neither better high nor low, so that nothing can be claimed of it", name, hint=cure)
+        yield known[name]
 
 
 def _identify(

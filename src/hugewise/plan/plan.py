@@ -49,6 +49,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     apart          its clients are on a host of their own
     memory_age     what this host's memory has been through before each attempt: the same for all arms
     at_most        so many of them take part in a block, which ones is the coin's: there is no memory for all
+    also           the metrics that are judged beside `metric`
     """
 
     id: str
@@ -70,6 +71,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     at_most: int | None = None
     apart: bool = False
     memory_age: MemoryAge = "fresh"
+    also: tuple[Metric, ...] = ()
 
     def given(self, arm: Arm) -> Mapping[str, ParameterValue]:
         """The parameters of the workload under `arm`: the cell's, but for those that the arm has of its own."""
@@ -183,6 +185,7 @@ def _cell(one: Resolved, study: Study, venue: Venue) -> Cell:
         together=one.together,
         apart=one.used.client == "apart",
         memory_age=one.memory_age,
+        also=one.beside(emulated=venue.emulated, counting=venue.counting),
     )
 
 
@@ -268,7 +271,7 @@ def _refusal(arm: Arm, cell: Cell, study: Study, taken: list[Arm], venue: Venue)
         cell.values,
         taken=len(taken),
         slots=len(study.design.slots),
-        metric=cell.metric.name,
+        metrics=[cell.metric.name, *(one.name for one in cell.also)],
     )
 
 

@@ -234,7 +234,9 @@ def _claimed(results: Results) -> tuple[list[list[Comparison]], int]:
     """By cell the comparisons that have a part in the error rate, and how many these are with their end points."""
     cells = [cell for cell in results.cells if cell.metric.better != "neutral"]
     claimed = [[one for one in cell.comparisons if one.method not in _UNCLAIMED] for cell in cells]
-    return claimed, sum(len(several) + len(cell.end_points) for several, cell in zip(claimed, cells, strict=True))
+    return claimed, sum(
+        len(several) + len(cell.end_points) + len(cell.declared) for several, cell in zip(claimed, cells, strict=True)
+    )
 
 
 def together(results: Results) -> str:

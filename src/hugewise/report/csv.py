@@ -85,13 +85,13 @@ def comparisons(results: Results) -> str:
     known = None if results.earlier is None else "; ".join(results.earlier) or "none"
     rows = [
         [
-            *(cell.cell, cell.workload, cell.metric.unit, cell.metric.better),
+            *(cell.cell, cell.workload, cell.metric_named(one.metric).unit, cell.metric_named(one.metric).better),
             *(getattr(one, name) for name in _COMPARISON),
             *(None if one.spread is None else getattr(one.spread, name) for name in Spread.__struct_fields__),
             known,
         ]
         for cell in results.cells
-        for one in (*cell.comparisons, *cell.end_points)
+        for one in cell.judged
     ]
     spread = (f"spread.{name}" for name in Spread.__struct_fields__)
     return _text(["cell", "workload", "unit", "better", *_COMPARISON, *spread, "earlier_runs"], rows)

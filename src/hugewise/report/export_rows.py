@@ -127,7 +127,8 @@ def _verdicts(results: Results, cell: CellResult) -> Iterator[tuple[Any, ...]]:
     def row(one: Comparison, *, end_point: bool) -> tuple[Any, ...]:
         about = (results.study, results.run, results.state, cell.cell, cell.workload)
         said = tuple(getattr(one, name) for name in tuple(_VERDICT)[len(about) + 3 :])
-        return *about, cell.metric.unit, cell.metric.better, end_point, *said
+        metric = cell.metric_named(one.metric)
+        return *about, metric.unit, metric.better, end_point, *said
 
-    yield from (row(one, end_point=False) for one in cell.comparisons)
+    yield from (row(one, end_point=False) for one in (*cell.comparisons, *cell.declared))
     yield from (row(one, end_point=True) for one in cell.end_points)

@@ -72,7 +72,7 @@ def _verdicts(results: Results) -> Iterator[str]:
     found = [
         (_about(results, cell.cell, one.arm, one.baseline, one.metric, one.estimand), one)
         for cell in results.cells
-        for one in (*cell.comparisons, *cell.end_points)
+        for one in cell.judged
     ]
     yield from _head("hugewise_verdict", "stateset", "what the run says of an arm against its baseline")
     for about, one in found:

@@ -59,7 +59,7 @@ def overview(found: Mapping[str, PageData]) -> Document:
     sections = []
     for name, data in found.items():
         results = data.runs[0].results
-        decided = [one for _, found in standing(data) for cell in found.cells for one in cell.comparisons]
+        decided = [one for _, found in standing(data) for cell in found.cells for one in cell.judged]
         told = claimed(one.results for one in data.runs)
         counts = Counter(one.standing for one in told)
         rows.append(
@@ -132,7 +132,7 @@ def verdict_on(claim: CommonClaim, found: Mapping[str, PageData]) -> tuple[str, 
             continue
         for cell in (cell for run in data.runs for cell in run.results.cells):
             if fnmatchcase(cell.cell, test.cells):
-                for one in (*cell.comparisons, *cell.end_points):
+                for one in cell.judged:
                     if one.metric == (claim.metric or cell.metric.name) and (side := _side(claim, cell, one)):
                         votes[_vote(claim, one, side)].append(f"{cell.cell}, {one.arm}: {one.metric} {effect_of(one)}")
     if not any(votes.values()):

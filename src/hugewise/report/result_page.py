@@ -26,6 +26,7 @@ from hugewise.model.results import Comparison, Results
 from hugewise.model.trial import Attempt
 from hugewise.quantity import format_duration
 from hugewise.report import images, numbers
+from hugewise.report.carried import carried
 from hugewise.report.document import Block, Document, Figure, Heading, Line, Points, Section, figures, some, table
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
@@ -213,6 +214,7 @@ def document(data: PageData) -> Document:
         sections=(
             *_claims(data),
             Section("Verdicts", some(_overview(newest), _verdicts(newest), *stand_ins_of_cells(newest.cells))),
+            *carried(newest),
             *_open(newest, data.runs[0].forecast),
             *_together(data),
             *_foretold(data),
@@ -263,7 +265,7 @@ def _lead(data: PageData) -> Iterator[str]:
 
 def _compared(results: Results) -> Iterator[Comparison]:
     for cell in results.cells:
-        yield from cell.comparisons
+        yield from cell.judged
 
 
 def _claims(data: PageData) -> Iterator[Section]:
@@ -286,7 +288,7 @@ def _verdicts(results: Results) -> Block:
             *(effect_of(one), one.n, numbers.share(one.delivered_share), f"{SYMBOLS[one.verdict]} {one.verdict}"),
         )
         for cell in results.cells
-        for one in (*cell.comparisons, *cell.end_points)
+        for one in cell.judged
     ]
     head = ("cell", "policy", "baseline", "metric", "change (interval)", "pairs", "delivered", "verdict")
     return table("every judged comparison", head, rows, 4)
@@ -306,6 +308,7 @@ def _earlier(data: PageData) -> Iterator[Section]:
                 f"Not in the newest run: cells as that of {numbers.when(found.started)} found them",
                 (Line(f"Of that run as a whole: {_decided(one.results)}"), _verdicts(found)),
             )
+            yield from carried(found)
             yield from _open(found, one.forecast)
             yield from levels(found)
 

@@ -24,6 +24,8 @@ from hugewise.machine import fingerprint
 from hugewise.model import coin
 from hugewise.model.design import Kind, must_agree
 from hugewise.model.host import Host
+from hugewise.model.metric import Metric
+from hugewise.plan.arms import Arm
 from hugewise.plan.plan import Cell, Plan
 from hugewise.session import feasibility, progress, session
 from hugewise.session import guests as guest_session
@@ -66,6 +68,26 @@ class _Values(NamedTuple):
     seconds: float
 
 
+class _Pairing(NamedTuple):
+    """The run that is one stream, and whose pairs are in it."""
+
+    run: Run
+    arm: str
+    baseline: str
+
+
+@dataclass
+class _Measured:
+    """All streams of a cell: of the baseline under both labels by design, and of every arm beside it by design.
+
+    design   the one that would give the verdicts
+    """
+
+    design: Kind
+    streams: dict[Kind, _Pairing]
+    arms: list[tuple[Arm, Mapping[Kind, _Pairing]]] = field(default_factory=list)
+
+
 def calibrate(
     study: Study | None,
     results: Path,
@@ -76,7 +98,8 @@ def calibrate(
     listener: progress.Listener = lambda _: None,
     anyway: bool = False,
 ) -> tuple[CalibrationRecord, Path]:
-    """Measure A/A streams of every cell of `study` (or of a loop in the first cache), and write the record.
+    """Measure A/A streams of every cell of `study` (or of a loop in the first cache), and write the record: what they
+    show of each metric that is judged.
 
     The baseline's policy stands under both labels. `planted` (a share) makes the second label's work larger by as much:
     really, where the workload is `spin`; by its measured values where it is another. Raises UserError, HugewiseError.
@@ -87,7 +110,7 @@ def calibrate(
     seed = seed or coin.new_seed()
     guests = feasibility.provide(asked, lambda text: listener(progress.Message(text)))
     bench = _Bench(asked, results / FOLDER / "runs", pairs, planted, seed, listener, LocalHost(), guests, anyway)
-    cells = tuple(_calibrated(bench, cell) for cell in bench.plan(asked).cells)
+    cells = tuple(one for cell in bench.plan(asked).cells for one in _calibrated(bench, cell))
     if not cells:
         raise UserError(f"nothing of {asked.name} can run here", hint="see: hugewise doctor")
     facts = fingerprint.fingerprint(bench.host)
@@ -140,46 +163,60 @@ class _Bench:
         return folder.read()
 
 
-def _calibrated(bench: _Bench, cell: Cell) -> Calibrated:
+def _calibrated(bench: _Bench, cell: Cell) -> Iterator[Calibrated]:
+    """The calibration of each metric that is judged, from the same streams."""
     study = bench.study
-    streams = []
-    values = _aa(bench, cell, "sequential")
-    if values is None:
+    # What verdicts would be given by: the study's own, or the one that a study of servers may take by itself.
+    design: Kind = "resident" if study.design.kind == "auto" else study.design.kind
+    first = _aa(bench, cell, "sequential")
+    if first is None or _values(first, cell.metric) is None:
         raise HugewiseError(
             f"{cell.id}: no pairs under {cell.baseline}: {cell.metric.name} was absent, or the attempts failed",
             hint=f"see the attempts in {bench.runs[-1]}",
         )
-    really = cell.workload.name == "spin"
-    factor = 1.0 if really else 1 + bench.planted
-    second = [value * factor for value in values.second]
-    streams.append(calibration_figures.stream("sequential", values.first, second, values.in_time, values.seconds))
-    # What verdicts would be given by: the study's own, or the one that a study of servers may take by itself.
-    design: Kind = "resident" if study.design.kind == "auto" else study.design.kind
+    measured = _Measured(design, {"sequential": first})
     kinds: tuple[Kind, ...] = ("duet", "crossover", "resident") if study.guest is None else ()  # of one machine
     for kind in kinds:
         found = _aa(bench, cell, kind) if bench.planted == 0 or kind == design == "resident" else None
         if found is not None:
-            second = [value * factor for value in found.second]
-            streams.append(calibration_figures.stream(kind, found.first, second, found.in_time, found.seconds))
-    wanted = must_agree(design) and bench.planted == 0
-    agreements = tuple(_agreements(bench, cell, design)) if wanted else ()
+            measured.streams[kind] = found
+    if must_agree(design) and bench.planted == 0:
+        measured.arms.extend(_beside_the_baseline(bench, cell, design))
+    for metric in (cell.metric, *cell.also):
+        if _values(first, metric) is None:
+            bench.listener(progress.Message(f"{cell.id}: {metric.name} has too few values to be calibrated"))
+        else:
+            yield _of_metric(bench, cell, metric, measured)
+
+
+def _of_metric(bench: _Bench, cell: Cell, metric: Metric, measured: _Measured) -> Calibrated:
+    """What the streams show of one metric."""
+    really = cell.workload.name == "spin"
+    factor = 1.0 if really else 1 + bench.planted
+    values = {kind: found for kind, one in measured.streams.items() if (found := _values(one, metric)) is not None}
+    streams = [
+        calibration_figures.stream(kind, one.first, [value * factor for value in one.second], one.in_time, one.seconds)
+        for kind, one in values.items()
+    ]
+    agreements = tuple(_agreements(bench, cell, metric, measured))
     # What gives the verdicts is judged; a duet's arms are held against sequential ones by themselves.
-    judged = next((each for each in streams if each.kind == design == "resident"), streams[0])
+    judged = next((each for each in streams if each.kind == measured.design == "resident"), streams[0])
     relabelled = calibration_figures.relabelled(judged.differences, int.from_bytes(bench.seed[:8]))
     passed, reason = _judge(judged, relabelled, bench.planted)
+    in_time = values["sequential"].in_time
     return Calibrated(
         key=same(
             cell.workload.name,
             cell.values,
-            cell.metric.name,
+            metric.name,
             guest_session.machine(cell.arm(cell.baseline), bench.guests),
         ),
         cell=cell.id,
-        metric=cell.metric.name,
+        metric=metric.name,
         policy=cell.baseline,
         streams=tuple(streams),
         relabelled=relabelled,
-        purchases=calibration_figures.purchases(values.in_time, streams) if bench.planted == 0 else (),
+        purchases=calibration_figures.purchases(in_time, streams) if bench.planted == 0 else (),
         agreements=agreements,
         passed=passed,
         reason=reason,
@@ -202,7 +239,7 @@ def _judge(
     return True, f"the planted effect of {100 * planted:g}% was found"
 
 
-def _aa(bench: _Bench, cell: Cell, kind: Kind) -> _Values | None:
+def _aa(bench: _Bench, cell: Cell, kind: Kind) -> _Pairing | None:
     """The A/A stream of `cell` in a design; None where the design cannot have it."""
     use = next(each for each in bench.study.policies if each.name == cell.baseline)
     more: Mapping[str, Any] = {}
@@ -225,28 +262,38 @@ def _aa(bench: _Bench, cell: Cell, kind: Kind) -> _Values | None:
     return _stream(bench, cell, first, second, kind)
 
 
-def _agreements(bench: _Bench, cell: Cell, design: Kind) -> Iterator[calibration_figures.Agreement]:
+def _beside_the_baseline(bench: _Bench, cell: Cell, design: Kind) -> Iterator[tuple[Arm, Mapping[Kind, _Pairing]]]:
+    """Every arm beside the baseline: in sequential pairs, and in the design."""
+    uses = {use.name: use for use in bench.study.policies}
+    kinds: tuple[Kind, Kind] = ("sequential", design)
+    for arm in cell.arms:
+        if arm.name != cell.baseline:
+            made = {kind: _stream(bench, cell, uses[cell.baseline], uses[arm.name], kind) for kind in kinds}
+            yield arm, {kind: one for kind, one in made.items() if one is not None}
+
+
+def _agreements(
+    bench: _Bench, cell: Cell, metric: Metric, measured: _Measured
+) -> Iterator[calibration_figures.Agreement]:
     """For every arm: its effect in sequential pairs, and in the design."""
     baseline = cell.arm(cell.baseline)
-    uses = {use.name: use for use in bench.study.policies}
-    for arm in cell.arms:
-        if arm.name == cell.baseline:
-            continue
-        found: dict[Kind, calibration_figures.Stream] = {}
-        kinds: tuple[Kind, Kind] = ("sequential", design)
-        for kind in kinds:
-            values = _stream(bench, cell, uses[cell.baseline], uses[arm.name], kind)
-            if values is not None:
-                found[kind] = calibration_figures.stream(kind, *values)
+    for arm, streams in measured.arms:
+        found = {
+            kind: calibration_figures.stream(kind, *values)
+            for kind, one in streams.items()
+            if (values := _values(one, metric)) is not None
+        }
         if len(found) == 2:
             identities = identity(arm.treatment), identity(baseline.treatment)
             within = bench.study.calibration.agreement
-            held = calibration_figures.agreement(arm.name, identities, found["sequential"], found[design], within)
+            held = calibration_figures.agreement(
+                arm.name, identities, found["sequential"], found[measured.design], within
+            )
             length, wash_out = turns_of(bench.study)
             yield msgspec.structs.replace(held, slice=length, wash_out=wash_out)
 
 
-def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind: Kind) -> _Values | None:
+def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind: Kind) -> _Pairing | None:
     """Run the study that is one stream: two arms, one cell, a number of blocks."""
     study = bench.study
     slots = study.design.slots or (bench.cpus if kind == "duet" else ())
@@ -266,15 +313,23 @@ def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind
     )
     if (kind == "duet" and len(slots) < 2) or not bench.plan(study).cells:
         return None
-    run = bench.run(study)
-    contrast = Contrast(run.opened.cells[0].id, arm.name, baseline.name, cell.metric, proof_demanded=False)
-    pairs, in_time, seconds = Pairs(contrast), [], []
+    return _Pairing(bench.run(study), arm.name, baseline.name)
+
+
+def _values(measured: _Pairing, metric: Metric) -> _Values | None:
+    """The pairs of a stream on one metric; None where there are too few."""
+    run, cell = measured.run, measured.run.opened.cells[0].id
+    pairs, in_time, seconds = (
+        Pairs(Contrast(cell, measured.arm, measured.baseline, metric, proof_demanded=False)),
+        [],
+        [],
+    )
     for block in run.blocks:
         pair = pairs.take(block)
         if pair is None or pair.arm is None or pair.baseline is None:
             continue
         counted = sorted((a for a in block.attempts if a.state == "accepted"), key=lambda a: (a.started, a.order))
-        in_time += [value for a in counted if (value := a.metrics.get(cell.metric.name)) is not None]
+        in_time += [value for a in counted if (value := a.metrics.get(metric.name)) is not None]
         seconds.append(max(a.ended for a in counted) - min(a.started for a in counted))
     whole = [(one.baseline, one.arm) for one in pairs.everything if one.arm is not None and one.baseline is not None]
     if len(whole) < _FEWEST // 2:

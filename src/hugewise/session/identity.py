@@ -18,7 +18,7 @@ from hugewise.errors import ProbeError, RunError
 from hugewise.machine import fingerprint, probe
 from hugewise.model import age
 from hugewise.model.deployment import Deployment
-from hugewise.model.design import Kind, must_agree
+from hugewise.model.design import Kind, beside_its_own, must_agree
 from hugewise.model.host import Host
 from hugewise.model.policy import mechanism
 from hugewise.plan.plan import Arm, Cell, Plan
@@ -59,6 +59,7 @@ def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Cell, Arm, int], 
             apart=cell.apart,
             memory_age=cell.memory_age,
             memory=cell.memory if age.pressed(cell.memory_age) else None,
+            also=cell.also,
         )
         for cell in plan.cells
     )
@@ -86,25 +87,31 @@ def withheld(
 
     `machine`: the guest that an arm runs in, None for this host.
     """
-    if not must_agree(study.design.first) and not study.calibration.required:
+    auto = study.design.kind == "auto"
+    if not must_agree(study.design.first) and not study.calibration.required and not auto:
         return {}
     from hugewise.analysis import calibration  # noqa: PLC0415  (numpy and the tests behind it)
 
     facts = fingerprint.fingerprint(host)
-    return calibration.withheld(
-        study,
-        [
-            calibration.Planned(
-                cell.id,
-                calibration.same(cell.workload.name, cell.values, cell.metric.name, machine(cell.arm(cell.baseline))),
-                cell.arm(cell.baseline).treatment,
-                {arm.name: arm.treatment for arm in cell.arms if arm.name != cell.baseline},
-            )
-            for cell in plan.cells
-        ],
-        calibration.load(records),
-        calibration.Here(facts["machine"], host.name, facts["kernel"]["release"], time.time()),
-    )
+    known = calibration.load(records)
+    here = calibration.Here(facts["machine"], host.name, facts["kernel"]["release"], time.time())
+
+    def planned(cell: Cell, metric: str, called: str) -> calibration.Planned:
+        return calibration.Planned(
+            called,
+            calibration.same(cell.workload.name, cell.values, metric, machine(cell.arm(cell.baseline))),
+            cell.arm(cell.baseline).treatment,
+            {arm.name: arm.treatment for arm in cell.arms if arm.name != cell.baseline},
+        )
+
+    own = [planned(cell, cell.metric.name, cell.id) for cell in plan.cells]
+    found = calibration.withheld(study, own, known, here)
+    # A cell that became resident by itself may have verdicts on its metric: each other has a calibration of its own.
+    asked = msgspec.structs.replace(study, design=msgspec.structs.replace(study.design, kind="resident"))
+    for cell in plan.cells:
+        further = [planned(cell, one.name, beside_its_own(cell.id, one.name)) for one in cell.also]
+        found |= calibration.withheld(asked if auto and cell.kind == "resident" else study, further, known, here)
+    return found
 
 
 def cpu() -> probe.Cpu | None:

@@ -5,7 +5,7 @@ A run has one session (`steps`), one more each time it is resumed, and one for a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -39,12 +39,13 @@ def run(
     anyway: bool = False,
     client: ClientHost | None = None,
     clock: Clock = CLOCK,
+    command: Sequence[str] = (),
 ) -> RunFolder:
     """Start a new run of `study` below the folder `results` and conduct it to its end.
 
     An interrupt ends it early, with everything restored and the run ready to be resumed. A run that is a stream of a
     calibration (`calibrating`) needs none itself. `anyway`: as root, beside an account that holds the lock of accounts.
-    `client` is the host that clients of servers are on (`clients.placed`).
+    `client` is the host that clients of servers are on (`clients.placed`). `command`: the command line that asked.
     """
     _trust(results)
     study = placed(study, client)
@@ -61,6 +62,7 @@ def run(
     session = Session(
         study, folder, seed, plan, None, listener, on_step, guests, anyway=anyway, clients=Reached(client)
     )
+    session.command = tuple(command)
     if not calibrating:
         session.results = results
         session.withheld = identity.withheld(

@@ -91,6 +91,7 @@ class Session:
     data: dict[str, dataset.Kept] = field(default_factory=dict)
     ageing: Ageing | None = None
     clients: Reached = field(default_factory=lambda: Reached(None))
+    command: tuple[str, ...] = ()
     counters: counting.CounterPlan = field(default_factory=counting.CounterPlan)
     settings: Settings = field(init=False)
 
@@ -299,6 +300,7 @@ class Session:
             guests=kept,
             study_json=self.folder.study_json(),
             client=self.clients.host,
+            command=self.command,
         )
         if self.results is not None:
             before, unread = earlier.earlier_runs(self.study, opened, self.results)

@@ -43,7 +43,7 @@ is provisional.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from typing import Protocol
 
@@ -76,6 +76,8 @@ class ComparedCell(Protocol):
     @property
     def metric(self) -> Metric: ...
     @property
+    def also(self) -> Sequence[Metric]: ...
+    @property
     def baseline(self) -> str: ...
     @property
     def delivery(self) -> DeliveryThreshold: ...
@@ -83,19 +85,23 @@ class ComparedCell(Protocol):
     def arms(self) -> Sequence[_Named]: ...
 
 
-def methods_for(study: Study, cells: Iterable[ComparedCell]) -> tuple[Method, ...]:
-    """A fresh method for every arm against the baseline of its cell, in the order of the plan."""
+def methods_for(study: Study, cells: Sequence[ComparedCell]) -> tuple[Method, ...]:
+    """A fresh method for every arm against the baseline of its cell, in the order of the plan: of the cell's metric
+    first, then of each that is judged beside it. A screening has the first alone: it chooses, and claims nothing.
+    """
     contrasts = [
-        Contrast(cell.id, arm.name, cell.baseline, cell.metric, cell.delivery.share > 0)
+        Contrast(cell.id, arm.name, cell.baseline, metric, cell.delivery.share > 0)
         for cell in cells
+        for metric in (cell.metric, *(() if study.method == "screening" else cell.also))
         for arm in cell.arms
         if arm.name != cell.baseline
     ]
+    firsts = {(cell.id, cell.metric.name) for cell in cells}
     claimed = [each for each in contrasts if each.metric.better != "neutral" and each.arm not in study.unjudged]
     judged = max(1, len(claimed))
     alpha, planned, margin = 1 - study.confidence, study.budget.blocks, study.margin
     if study.method == "sequential":
-        return tuple(_sequential(study, contrasts, alpha / (judged * (1 + len(study.end_points)))))
+        return tuple(_sequential(study, contrasts, firsts, alpha / (judged * (1 + len(study.end_points)))))
     if study.method == "exact":
         counting = study.guest is not None and study.guest.counting
         return tuple(
@@ -110,8 +116,13 @@ def methods_for(study: Study, cells: Iterable[ComparedCell]) -> tuple[Method, ..
     )
 
 
-def _sequential(study: Study, contrasts: Sequence[Contrast], share: float) -> Iterator[Method]:
-    """Each comparison with its share and its end points; what is unjudged has neither, and ends with its cell."""
+def _sequential(
+    study: Study, contrasts: Sequence[Contrast], firsts: Collection[tuple[str, str]], share: float
+) -> Iterator[Method]:
+    """Each comparison with its share and its end points; what is unjudged has neither, and ends with its cell.
+
+    `firsts`: cell and metric of those whose end points are judged; the other metrics have their typical ratio alone.
+    """
     planned, margin, covariate = study.budget.blocks, study.margin, study.covariate
     method = NotWorse if study.not_worse else Sequential
     judging: dict[str, list[Method]] = {}
@@ -125,7 +136,7 @@ def _sequential(study: Study, contrasts: Sequence[Contrast], share: float) -> It
         made = method(contrast, planned=planned, alpha=share, margin=margin, width=width, covariate=covariate)
         beside.append(made)
         yield made
-        for kind in study.end_points:
+        for kind in study.end_points if (contrast.cell, contrast.metric.name) in firsts else ():
             yield EndPoint(kind, contrast, planned=planned, alpha=share, margin=margin)
 
 

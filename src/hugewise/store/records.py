@@ -66,7 +66,7 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A cell as it was planned: enough to analyse the run on any machine. `together`: its arms run at once; `kind`: how
     they are laid out, where it is not as the study says; `at_most`: so many take part in a block, where not all do;
     `apart`: its clients are on a host of their own; `memory_age`: what the host's memory has been through, and `memory`
-    the limit of its programs in bytes, where that is part of it.
+    the limit of its programs in bytes, where that is part of it; `also`: the metrics that are judged beside `metric`.
 
     Raises ValueError where two arms have one name, or none is the baseline.
     """
@@ -84,11 +84,16 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     apart: bool = False
     memory_age: MemoryAge = "fresh"
     memory: int | None = None
+    also: tuple[Metric, ...] = ()
 
     def __post_init__(self) -> None:
         names = [arm.name for arm in self.arms]
         if len({*names}) < len(names) or self.baseline not in names:
             raise ValueError(f"the cell {self.id} has the arms {names} and the baseline {self.baseline}")
+
+    def metric_named(self, name: str) -> Metric:
+        """The metric of that name, of those that are judged; the cell's own where none has it."""
+        return next((metric for metric in self.also if metric.name == name), self.metric)
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
@@ -106,7 +111,8 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     `withheld` says by cell why its comparisons get no verdict: decided before the first block, from the calibration.
     `cwd` is the folder in which commands run, wherever the run is resumed from.
     `format` is 2 where each line has a running hash (`store.log`), 1 in runs of before.
-    `client` is the host of its own that clients are on.
+    `client` is the host of its own that clients are on. `command` is the command line that began the run, as words;
+    empty where a program began it, and in runs that did not keep it.
     `earlier` are the runs of the same study on this host that were begun before it (`analysis.earlier`); None in runs
     that did not look for any, and `earlier_unread` counts the folders there that could not be read. `guests` is the
     SHA-256 of `guests.json`, where there is one, and `study_json` that of `study.json`; None in runs that did not keep
@@ -133,6 +139,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     guests: str | None = None
     study_json: str | None = None
     client: ClientHost | None = None
+    command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len({cell.id for cell in self.cells}) < len(self.cells):

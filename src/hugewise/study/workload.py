@@ -210,6 +210,15 @@ class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             default="the workload's first",
         ),
     ] = None
+    also: Annotated[
+        tuple[Name, ...],
+        Key(
+            "Further metrics that are judged, each of the same attempts and with its own share of the error rate: what"
+            " an operation costs beside how many there are, or page faults. A cell goes on until all of them are"
+            " decided.",
+            'also = ["server_cpu_us", "p99_us"]',
+        ),
+    ] = ()
     parameters: Annotated[
         Mapping[str, ParameterInput],
         PARAMETERS,

@@ -10,6 +10,7 @@ Source: sysbench 1.0.20, src/tests/memory/sb_memory.c.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from hugewise.machine import programs
 from hugewise.model.metric import Metric
@@ -29,12 +30,18 @@ _MOVED = re.compile(r"^([\d.]+) MiB transferred \(([\d.]+) MiB/sec\)$", re.MULTI
 _TIME = re.compile(r"^ *total time: +([\d.]+)s$", re.MULTILINE)
 _P95 = re.compile(r"^ *95th percentile: +([\d.]+)$", re.MULTILINE)
 
+# malloc maps what is larger than 128 KiB by itself, from base pages where it is smaller than a page of the pool (glibc
+# 2.36, malloc/malloc.c, sysmalloc): without such maps the block is in the heap, which grows by pages of the pool.
+_INTO_THE_HEAP = "glibc.malloc.mmap_max=0"
+_HEAP = 16 << 20  # bytes that are in that heap besides, with room
+
 
 class SysbenchMemory(StagedWorkload):
     """One process. The policy is about its block: all of the process's memory but some MiB.
 
-    hugetlb: sysbench's own `--memory-hugetlb=on`, a System V segment of the default huge page size. Such a segment
-    needs root, or a group that vm.hugetlb_shm_group names (else errno 1): as root, it runs as root in every arm.
+    hugetlb of the default huge page size: sysbench's own `--memory-hugetlb=on`, a System V segment. Such a segment
+    needs root, or a group that vm.hugetlb_shm_group names (else errno 1): as root, it runs as root in every arm. Of
+    another size: malloc's, of which the block is a part (`_INTO_THE_HEAP`).
     """
 
     name = "sysbench-memory"
@@ -64,15 +71,17 @@ class SysbenchMemory(StagedWorkload):
         if treatment.surplus:
             return WITHOUT_OTHERS
         if treatment.target.kind == "hugetlb":
-            if treatment.mechanism == "process":
+            if treatment.mechanism == "process" and _own(treatment):
                 return "its segment of hugetlb pages needs root, or your group in /proc/sys/vm/hugetlb_shm_group"
-            if not treatment.environment.get("GLIBC_TUNABLES", "").endswith("=2"):
-                return "--memory-hugetlb takes pages of the default huge page size alone"
+            if values["scope"] == "local" and not _own(treatment):
+                return "malloc's heaps of its threads are smaller than such a page: scope = local takes none"
         return super().refuses(treatment, values)
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The block, of each thread where it is local, in whole pages."""
         block, threads = integer(values, "block"), integer(values, "threads")
+        if treatment.target.kind == "hugetlb" and not _own(treatment):
+            return whole_pages(block + _HEAP, treatment.target.size)
         blocks = (threads or programs.cpus()) if values["scope"] == "local" else 1
         return blocks * whole_pages(block, treatment.target.size)
 
@@ -88,12 +97,10 @@ class SysbenchMemory(StagedWorkload):
             f"--memory-access-mode={values['access']}",
             f"--threads={values['threads'] or len(places.sut)}",
             f"--time={values['limit']:g}",
-            f"--memory-hugetlb={'on' if treatment.target.kind == 'hugetlb' else 'off'}",
+            f"--memory-hugetlb={'on' if _own(treatment) else 'off'}",
             "run",
         ]
-        # Its own option asks for pool pages; malloc shall not.
-        environment = {} if treatment.target.kind == "hugetlb" else treatment.environment
-        timed = Launch(argv=tuple(argv), proof="exit", environment=environment)
+        timed = Launch(argv=tuple(argv), proof="exit", environment=_environment(treatment))
         return Scene(timed=timed)
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
@@ -116,6 +123,20 @@ class SysbenchMemory(StagedWorkload):
             facts={"sysbench": version[1], "threads": whole(threads[1], "the threads", low=1), "moved_mib": done},
             problem=problem,
         )
+
+
+def _own(treatment: Treatment) -> bool:
+    """Whether sysbench's own option takes the pages: it knows the default huge page size alone."""
+    return treatment.target.kind == "hugetlb" and treatment.environment.get("GLIBC_TUNABLES", "").endswith("=2")
+
+
+def _environment(treatment: Treatment) -> Mapping[str, str]:
+    """Where its own option asks for pool pages, malloc shall not."""
+    if treatment.target.kind != "hugetlb":
+        return treatment.environment
+    if _own(treatment):
+        return {}
+    return {**treatment.environment, "GLIBC_TUNABLES": f"{treatment.environment['GLIBC_TUNABLES']}:{_INTO_THE_HEAP}"}
 
 
 WORKLOAD = SysbenchMemory()

@@ -140,6 +140,10 @@ def brief(results: Results) -> Iterator[doc.Section]:
             doc.Verdict(one.verdict, f"{one.estimand}: {sentence(one, cell.metric, results.margin)}")
             for one in cell.end_points
         ]
+        others += [
+            doc.Verdict(one.verdict, f"{one.metric}: {sentence(one, cell.metric_named(one.metric), results.margin)}")
+            for one in cell.declared
+        ]
         told: tuple[doc.Block, ...] = (
             doc.Line(f"{line}; change against {cell.baseline}{_pooled(cell)}"),
             _arms_table(cell),

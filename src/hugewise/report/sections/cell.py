@@ -29,6 +29,7 @@ from hugewise.report.sections.allocations import allocations_table
 from hugewise.report.sections.changes import changes_table, counters_table
 from hugewise.report.sections.delivery import coverage_table, proof_table
 from hugewise.report.sections.effects import (
+    declared_table,
     effects_table,
     end_points_table,
     reach_table,
@@ -70,6 +71,7 @@ def cell(results: Results, number: int, of: CellResult) -> Section:
                 reach_table(of),
                 spread_table(of),
                 end_points_table(of),
+                declared_table(of),
                 sensitivity_table(of),
                 drawn.get("pareto"),
                 trades_table(of),

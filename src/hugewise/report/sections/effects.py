@@ -8,7 +8,15 @@ from hugewise.report.document import Table, table
 from hugewise.report.numbers import NOTHING
 from hugewise.report.sentences import SYMBOLS, better_direction, change_of, effect_of, tier_name
 
-__all__ = ["alpha_table", "effects_table", "end_points_table", "reach_table", "sensitivity_table", "spread_table"]
+__all__ = [
+    "alpha_table",
+    "declared_table",
+    "effects_table",
+    "end_points_table",
+    "reach_table",
+    "sensitivity_table",
+    "spread_table",
+]
 
 
 def effects_table(cell: CellResult) -> Table:
@@ -95,20 +103,34 @@ def end_points_table(cell: CellResult) -> Table | None:
     return table("other end points, on the same pairs", head, rows, 5, swatch=True) if rows else None
 
 
+def declared_table(cell: CellResult) -> Table | None:
+    """The metrics that the study declared beside the cell's own, judged on the same attempts."""
+    rows = [
+        (
+            *(one.arm, one.metric, better_direction(cell.metric_named(one.metric))),
+            *(f"{SYMBOLS[one.verdict]} {one.verdict}", effect_of(one), one.reason),
+        )
+        for one in cell.declared
+    ]
+    head = ("policy", "metric", "", "verdict", "change (interval)", "why")
+    caption = "other metrics that were declared before the run, judged on the same attempts"
+    return table(caption, head, rows, 5, swatch=True) if rows else None
+
+
 def alpha_table(results: Results) -> Table | None:
     """The ledger of alpha: the share that each end point of each comparison has, and what its test has spent."""
     rows = [
         [
             cell.cell,
             one.arm,
-            one.estimand,
+            f"{one.estimand}, of {one.metric}" if cell.also else one.estimand,
             f"{one.alpha:.3g}",
             numbers.given(one.alpha_spent, ".3g"),
             one.n,
             one.planned,
         ]
         for cell in results.cells
-        for one in (*cell.comparisons, *cell.end_points)
+        for one in cell.judged
         if one.alpha is not None
     ]
     head = ("cell", "policy", "end point", "share of alpha", "spent so far", "pairs", "declared budget")
