@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from hugewise.analysis import analysis, combining, two_runs
+from hugewise.analysis import analysis, combining, forecast, two_runs
 from hugewise.analysis.changes import Values, changes
 from hugewise.analysis.host_summary import summarised
 from hugewise.model.design import beside_its_own
 from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult
 from hugewise.report import csv as tables
+from hugewise.report import forecast as report
 from hugewise.report.document import Document
 from hugewise.report.sections.answer import brief
 from hugewise.report.sections.effects import declared_table
@@ -128,6 +129,23 @@ def test_two_runs_of_it_are_judged_together_and_held_against_each_other(tmp_path
 
 def named(seed: int) -> dict[str, Any]:
     return {"run": f"20261120T21000{seed}Z-000{seed}", "seed_hash": f"{seed:064x}", "host": {"name": f"host-{seed}"}}
+
+
+def test_each_is_planned_by_its_own_spread_and_an_arm_goes_on_until_all_have_their_pairs(tmp_path: Path) -> None:
+    planned = forecast.forecast(the_study(), [a_run(tmp_path)], effect=0.05)
+    rate, cost, faults = planned.rows
+    assert [row.metric for row in planned.rows] == ["ns_per_load", "server_cpu_us", "page_faults"]
+    assert planned.comparisons == 3
+    assert known(rate.sd) == pytest.approx(0.2, abs=0.001)
+    assert (known(cost.sd), known(faults.sd)) == pytest.approx((0.01, 0.01), abs=0.001)
+    assert known(rate.needed) > 10 * known(cost.needed)
+    (alone,) = forecast.forecast(the_study(), [a_run(tmp_path / "alone", (cell("chase", "thp"),))], effect=0.05).rows
+    assert known(alone.needed) < known(rate.needed), "its share of the error rate is three times as large"
+    each = known(planned.seconds) / known(rate.needed)
+    assert each == pytest.approx(known(rate.seconds)), "three metrics are of the same attempts"
+    told = printed(report.study(planned), width=160)
+    assert "ns_per_load, server_cpu_us, page_faults; change against base" in told
+    assert "thp, page_faults" in told
 
 
 def test_hosts_of_a_fleet_are_pooled_on_the_cells_own_metric(tmp_path: Path) -> None:

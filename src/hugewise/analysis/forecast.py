@@ -164,7 +164,10 @@ def _whole(rows: Sequence[Row], known: Mapping[str, Pilot]) -> float | None:
         return None
     total = 0.0
     for name, pilot in known.items():
-        own = [row for row in typical if row.cell == name]
-        total += sum((row.needed or 0) * pilot.cost(row.arm) for row in own)
-        total += max((row.needed or 0 for row in own), default=0) * pilot.cost(pilot.record.baseline)
+        needed: dict[str, int] = {}  # an arm goes on until each of its metrics has its pairs
+        for row in typical:
+            if row.cell == name:
+                needed[row.arm] = max(needed.get(row.arm, 0), row.needed or 0)
+        total += sum(pairs * pilot.cost(arm) for arm, pairs in needed.items())
+        total += max(needed.values(), default=0) * pilot.cost(pilot.record.baseline)
     return total

@@ -126,7 +126,8 @@ class Planner:
 
 def made(contrast: Contrast, pilot: Pilot, planner: Planner) -> tuple[Row, ...]:
     """The rows of a comparison: of its typical ratio first."""
-    known = pilot.pairs.get(contrast.arm) or Pairs(contrast)
+    key = contrast.arm, contrast.metric.name
+    known = pilot.pairs.get(key) or Pairs(contrast)
     empty = Row(
         cell=contrast.cell,
         arm=contrast.arm,
@@ -134,7 +135,7 @@ def made(contrast: Contrast, pilot: Pilot, planner: Planner) -> tuple[Row, ...]:
         metric=contrast.metric.name,
         pairs=len(known.usable),
         failures=known.failures,
-        sessions=len(pilot.groups.get(contrast.arm, {})),
+        sessions=len(pilot.groups.get(key, {})),
         seconds=pilot.cost(contrast.arm) + pilot.cost(contrast.baseline) or None,
         budget=planner.budget,
     )
@@ -151,7 +152,7 @@ def made(contrast: Contrast, pilot: Pilot, planner: Planner) -> tuple[Row, ...]:
         return tuple(msgspec.structs.replace(row, reason=reason) for row in (empty, *ends))
     first = _pairs(_spreads(empty, finite, scale), planner, spread.freedom(len(differences)))
     if first.reason is None:
-        first = _sessions(first, list(pilot.groups[contrast.arm].values()), planner.session_cost)
+        first = _sessions(first, list(pilot.groups[key].values()), planner.session_cost)
     return (first, *(_end(row, finite, planner, higher_is_better=higher) for row in ends))
 
 

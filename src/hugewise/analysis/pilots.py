@@ -25,11 +25,11 @@ __all__ = ["Pilot", "judged", "read", "room"]
 
 @dataclass
 class Pilot:
-    """What the runs have measured of one cell."""
+    """What the runs have measured of one cell; pairs and their groups by arm and metric."""
 
     record: CellRecord
-    pairs: dict[str, Pairs] = field(default_factory=dict)
-    groups: dict[str, dict[tuple[int, int], list[float]]] = field(default_factory=dict)
+    pairs: dict[tuple[str, str], Pairs] = field(default_factory=dict)
+    groups: dict[tuple[str, str], dict[tuple[int, int], list[float]]] = field(default_factory=dict)
     spans: float = 0.0  # seconds of complete blocks, from opened to closed
     busy: float = 0.0  # seconds of their attempts
     seconds: dict[str, list[float]] = field(default_factory=dict)  # of attempts, by arm
@@ -83,10 +83,11 @@ def read(study: Study, runs: Sequence[Path]) -> dict[str, Pilot]:
 def _take(pilot: Pilot, block: Block, span: float | None, contrasts: Iterable[Contrast], run: int) -> None:
     for contrast in contrasts:
         if contrast.cell == block.cell:
-            pairs = pilot.pairs.setdefault(contrast.arm, Pairs(contrast))
+            key = contrast.arm, contrast.metric.name
+            pairs = pilot.pairs.setdefault(key, Pairs(contrast))
             pair = pairs.take(block)
             if pair is not None and pair.log_ratio is not None:
-                groups = pilot.groups.setdefault(contrast.arm, {})
+                groups = pilot.groups.setdefault(key, {})
                 groups.setdefault((run, pair.session), []).append(pair.log_ratio)
     busy = 0.0
     for attempt in block.attempts:

@@ -21,8 +21,9 @@ def study(forecast: Forecast) -> Document:
     sections = []
     for cell in dict.fromkeys(row.cell for row in forecast.rows):
         rows = [row for row in forecast.rows if row.cell == cell]
-        line = Line(f"{rows[0].metric}; change against {rows[0].baseline}")
-        remarks = (remark for row in rows for remark in _remarks(row))
+        metrics = list(dict.fromkeys(row.metric for row in rows))
+        line = Line(f"{', '.join(metrics)}; change against {rows[0].baseline}")
+        remarks = (remark for row in rows for remark in _remarks(row, _named(row, several=len(metrics) > 1)))
         sections.append(Section(cell, (line, _cell(rows, effect), *remarks)))
     return Document(
         title=f"{forecast.study}: what it takes to show a change of {effect}",
@@ -51,15 +52,21 @@ def published(reread: Reread) -> Document:
 
 
 def _cell(rows: Sequence[Row], effect: str) -> Table:
+    several = len({row.metric for row in rows}) > 1
     head = ("policy", "sd of a pair (95%)", "corr.", f"pairs for {effect}", "time", "shows", "hides")
     told = [
         (
-            *(row.arm if row.end_point == TYPICAL else f"  {row.end_point}", _deviation(row)),
+            *(_named(row, several=several) if row.end_point == TYPICAL else f"  {row.end_point}", _deviation(row)),
             *(numbers.given(row.correlation, ".2f"), _needed(row), _time(row), *_shown(row)),
         )
         for row in rows
     ]
     return table("", head, told)
+
+
+def _named(row: Row, *, several: bool) -> str:
+    """The arm of a row; with its metric where the cell has several of them."""
+    return f"{row.arm}, {row.metric}" if several else row.arm
 
 
 def _deviation(row: Row) -> str:
@@ -87,7 +94,7 @@ def _shown(row: Row) -> tuple[str, ...]:
     return tuple(numbers.NOTHING if effect is None else _percent(effect) for effect in (row.smallest, row.hidden))
 
 
-def _remarks(row: Row) -> Iterator[Line]:
+def _remarks(row: Row, name: str) -> Iterator[Line]:
     said = []
     if row.reason is not None:
         said.append(row.reason)
@@ -100,7 +107,7 @@ def _remarks(row: Row) -> Iterator[Line]:
     if row.per_session is not None:
         said.append(f"{row.per_session} pairs a session")
     if said:
-        which = row.arm if row.end_point == TYPICAL else f"{row.arm} {row.end_point}"
+        which = name if row.end_point == TYPICAL else f"{name} {row.end_point}"
         yield Line(f"{which}: {'; '.join(said)}", quiet=True)
 
 
