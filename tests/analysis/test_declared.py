@@ -145,7 +145,10 @@ def test_each_is_planned_by_its_own_spread_and_an_arm_goes_on_until_all_have_the
     assert each == pytest.approx(known(rate.seconds)), "three metrics are of the same attempts"
     told = printed(report.study(planned), width=160)
     assert "ns_per_load, server_cpu_us, page_faults; change against base" in told
-    assert "thp, page_faults" in told
+    assert "thp, ns_per_load: half of such campaigns" in told
+    assert [line.split()[:2] for line in told.splitlines() if line.startswith("thp ")] == [
+        ["thp", name] for name in ("ns_per_load", "server_cpu_us", "page_faults")
+    ]
 
 
 def test_hosts_of_a_fleet_are_pooled_on_the_cells_own_metric(tmp_path: Path) -> None:

@@ -53,15 +53,16 @@ def published(reread: Reread) -> Document:
 
 def _cell(rows: Sequence[Row], effect: str) -> Table:
     several = len({row.metric for row in rows}) > 1
-    head = ("policy", "sd of a pair (95%)", "corr.", f"pairs for {effect}", "time", "shows", "hides")
+    own = ("metric",) if several else ()
+    head = ("policy", *own, "sd of a pair (95%)", "corr.", f"pairs for {effect}", "time", "shows", "hides")
     told = [
         (
-            *(_named(row, several=several) if row.end_point == TYPICAL else f"  {row.end_point}", _deviation(row)),
-            *(numbers.given(row.correlation, ".2f"), _needed(row), _time(row), *_shown(row)),
+            *(row.arm if row.end_point == TYPICAL else f"  {row.end_point}", *((row.metric,) if several else ())),
+            *(_deviation(row), numbers.given(row.correlation, ".2f"), _needed(row), _time(row), *_shown(row)),
         )
         for row in rows
     ]
-    return table("", head, told)
+    return table("", head, told, 2 if several else 1)
 
 
 def _named(row: Row, *, several: bool) -> str:
