@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hugewise.errors import StudyError
+from hugewise.errors import StudyError, UserError
 from hugewise.model.pages import THP, PageSizes
 from hugewise.model.policy import Mechanism
 from hugewise.model.results import LeftOut
 from hugewise.plan.cells import resolve
 from hugewise.plan.plan import EVERY, Plan, plan
-from hugewise.study.load import parse, read
+from hugewise.study.load import parse, part, read
 from hugewise.workloads import discover
 from tests.build.studies import IN_GUESTS, SIZES, FakeHost, policies, study_of, workloads
 
@@ -409,3 +409,33 @@ def test_nothing_is_claimed_of_a_metric_without_a_good_direction() -> None:
     with pytest.raises(StudyError, match="neither better high nor low, so that nothing can be claimed of it") as caught:
         resolve(study_of(workload=[{"name": "memcached", "also": ["hit_ratio"]}]), discover())
     assert "workload[1].also[1] = 'hit_ratio'" in caught.value.message
+
+
+FACTORS = [
+    {"name": "chase", "label": "few", "parameters": {"bytes": ["256k", "1g"], "loads": [5, 7]}},
+    {"name": "chase", "label": "few-more", "parameters": {"loads": [5, 7]}},
+    {"name": "chase", "label": "other"},
+]
+
+
+@pytest.mark.parametrize(
+    ("only", "cells"),
+    [
+        (["few-bytes=1g-loads=7"], ["few-bytes=1g-loads=7"]),
+        (["few-bytes=1g-loads=7", "other"], ["few-bytes=1g-loads=7", "other"]),
+        (["few-more-loads=5"], ["few-more-loads=5"]),
+        (["few-more-loads=5", "few-more"], ["few-more-loads=5", "few-more-loads=7"]),
+        (["other"], ["other"]),
+    ],
+)
+def test_a_part_of_a_study_is_of_workloads_or_of_cells(only: list[str], cells: list[str]) -> None:
+    chosen = part(study_of(workload=FACTORS), only)
+    assert [cell.id for cell in resolve(chosen, workloads())] == cells
+
+
+def test_a_cell_that_is_not_there_is_named_with_those_that_are_near() -> None:
+    with pytest.raises(UserError, match=r"s\.toml has no cell 'few-bytes=2g-loads=7'") as caught:
+        resolve(part(study_of(workload=FACTORS), ["few-bytes=2g-loads=7"]), workloads())
+    assert "few-bytes=1g-loads=7" in (caught.value.hint or "")
+    with pytest.raises(UserError, match="no workload 'nothing'"):
+        part(study_of(workload=FACTORS), ["nothing"])

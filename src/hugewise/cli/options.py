@@ -61,7 +61,7 @@ ONLY = click.option(
     "--only",
     metavar="LABELS",
     shell_complete=completion.labels,
-    help="Only these workloads of STUDY: memcached,redis.",
+    help="Only these workloads, or cells, of STUDY: memcached,redis.",
 )
 ARMS = click.option(
     "--arms",

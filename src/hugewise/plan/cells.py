@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
+from hugewise.errors import UserError
 from hugewise.model import design
 from hugewise.model.age import MemoryAge
 from hugewise.model.design import Kind
@@ -74,17 +75,34 @@ def _exact(metric: Metric, *, counting: bool) -> bool:
 
 
 def resolve(study: Study, workloads: Mapping[str, Workload], resident: Collection[str] = ()) -> list[Resolved]:
-    """The study's cells, in its order; `resident` are those that are so under `kind = "auto"`. Raises StudyError."""
+    """The study's cells, in its order; `resident` are those that are so under `kind = "auto"`. Raises StudyError, and
+    UserError where a cell was chosen that it does not have.
+    """
     place = Place(study.file)
     _check_arms(study, workloads, place)
     taken: set[str] = set()
-    return [
+    every = [
         msgspec.structs.replace(cell, kind="resident", together=True)
         if cell.id in resident and cell.used.client != "apart"
         else cell
         for here, used in place.items("workload", study.workload)
         for cell in _cells(used, here, study, workloads, taken)
     ]
+    return _chosen(every, study)
+
+
+def _chosen(every: list[Resolved], study: Study) -> list[Resolved]:
+    """Those cells that were chosen by name, and all of the workloads of which none was. Raises UserError."""
+    of_label: dict[str, list[str]] = {}
+    for name in study.cells:
+        cell = next((cell for cell in every if cell.id == name), None)
+        if cell is None:
+            known = [cell.id for cell in every]
+            raise UserError(
+                f"{study.file or study.name} has no cell {name!r}", hint=keys.near(name, known, what="cells")
+            )
+        of_label.setdefault(cell.used.called, []).append(name)
+    return [cell for cell in every if cell.id in of_label.get(cell.used.called, [cell.id])]
 
 
 def _check_arms(study: Study, workloads: Mapping[str, Workload], place: Place) -> None:

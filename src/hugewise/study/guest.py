@@ -344,6 +344,8 @@ _UNSAID: Mapping[str, tuple[Any, ...]] = {
     "not_worse": (False,),
     "sampling": ({"period": 1.0, "idle": 0.0},),
     "memory_age": (["fresh"],),
+    "also": ([],),
+    "cells": ([],),
 }
 
 # Keys that came later within a table.

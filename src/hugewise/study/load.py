@@ -149,16 +149,21 @@ def with_budget(study: Study, blocks: int | None, time: str | float | None) -> S
 
 
 def part(study: Study, workloads: Sequence[str] = (), policies: Sequence[str] = ()) -> Study:
-    """The study with some of its workloads (by label) and policies only; empty: all of them. Raises UserError.
+    """The study with some of its workloads (by label, or by the name of a cell) and policies only; empty: all of them.
+    Raises UserError.
 
-    The baseline stays. A workload that would have nothing left to compare goes too.
+    The baseline stays. A workload that would have nothing left to compare goes too. Whether cells of such names are
+    there is known when the study is planned.
     """
     where = study.file or study.name
     labels, names = [use.called for use in study.workload], [use.name for use in study.policies]
-    for what, chosen, known in (("workload", workloads, labels), ("policy", policies, names)):
+    cells = {name: label for name in workloads if name not in labels for label in _label_of(name, labels)}
+    for what, chosen, known in (("workload", workloads, [*labels, *cells]), ("policy", policies, names)):
         for name in chosen:
             if name not in known:
                 raise UserError(f"{where} has no {what} {name!r}", hint=keys.near(name, known))
+    chosen_whole = set(workloads)
+    workloads = [*workloads, *cells.values()]
     kept = [name for name in names if not policies or name in policies or name == study.compared_with]
     uses = []
     for use in study.workload:
@@ -173,10 +178,17 @@ def part(study: Study, workloads: Sequence[str] = (), policies: Sequence[str] = 
     return msgspec.structs.replace(
         study,
         workload=tuple(uses),
+        cells=tuple(name for name, label in cells.items() if label not in chosen_whole),
         policies=tuple(use for use in study.policies if use.name in kept),
         unjudged=tuple(name for name in study.unjudged if name in kept),
         published_arms={name: arm for name, arm in study.published_arms.items() if name in kept},
     )
+
+
+def _label_of(cell: str, labels: Sequence[str]) -> list[str]:
+    """The label that a cell's name begins with, the longest; none where there is none."""
+    found = [label for label in labels if cell.startswith(f"{label}-")]
+    return [max(found, key=len)] if found else []
 
 
 def at_scale(study: Study, scale: str) -> Study:

@@ -33,8 +33,8 @@ __all__ = ["Study", "stored_digest"]
 class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The question, what is compared, and how the comparison is judged.
 
-    Durations are in seconds, sizes in bytes, shares of one. `scale` is the one that was chosen (see `at_scale`), `file`
-    where the study came from; neither is a key.
+    Durations are in seconds, sizes in bytes, shares of one. `scale` is the one that was chosen (`at_scale`), `cells`
+    those that were chosen by name of their workloads (`part`), `file` where the study came from; none is a key.
     """
 
     format: Annotated[int, keys.integer(1), Key("The version of this format: 1.", "format = 1")]
@@ -165,6 +165,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Key("The kernels that guests boot; the first is that of arms that name none.", "[[kernel]]", default="none"),
     ] = ()
     scale: str = SMALL
+    cells: tuple[str, ...] = ()
     file: str = ""
 
     @property
