@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hugewise.analysis import analysis, combining, forecast, two_runs
 from hugewise.analysis.changes import Values, changes
@@ -17,6 +18,7 @@ from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult
 from hugewise.report import csv as tables
 from hugewise.report import forecast as report
+from hugewise.report.cell_answers import selection
 from hugewise.report.document import Document
 from hugewise.report.sections.answer import brief
 from hugewise.report.sections.effects import declared_table
@@ -109,6 +111,15 @@ def test_a_reader_of_the_short_report_sees_which_one_carries_the_claim(tmp_path:
     assert "server_cpu_us: " in said and "page_faults: " in said
 
 
+def test_how_many_comparisons_share_the_error_rate_is_told_with_all_of_them(tmp_path: Path) -> None:
+    results = analysis.analyze(a_run(tmp_path, (cell("chase", "thp", "mthp", also=(COST, FAULTS)),)))
+    assert "6 comparisons" in selection(results)
+    unjudged = replace(
+        results.cells[0], declared=tuple(replace(each, method="unjudged") for each in results.cells[0].declared)
+    )
+    assert "2 comparisons" in selection(replace(results, cells=(unjudged,)))
+
+
 def test_two_runs_of_it_are_judged_together_and_held_against_each_other(tmp_path: Path) -> None:
     runs = [a_run(tmp_path / str(seed), seed=seed) for seed in (1, 2)]
     for path, seed in zip(runs, (1, 2), strict=True):
@@ -155,3 +166,22 @@ def test_hosts_of_a_fleet_are_pooled_on_the_cells_own_metric(tmp_path: Path) -> 
     (one,) = summarised(a_run(tmp_path)).comparisons
     assert one.found.metric == "ns_per_load"
     assert known(one.estimate).pairs == 24
+    carried = known(summarised(a_run(tmp_path / "again")).evidence)
+    assert [each.metric for each in carried.comparisons] == ["ns_per_load"]
+
+
+def test_a_screening_tells_what_it_does_not_judge_as_medians(tmp_path: Path) -> None:
+    results = analysis.analyze(a_run(tmp_path))
+    of = replace(results.cells[0], declared=())
+    assert "server_cpu_us" in {one.metric for one in changes(of, Values.of(of, results.attempts))[1:]}
+
+
+def test_end_points_are_planned_of_the_cells_own_metric(tmp_path: Path) -> None:
+    of = the_study(end_points=["mean"])
+    path = write_run(tmp_path, of, RATES, cells=(cell("chase", "thp", also=(COST,)),), beside=SHIFTS)
+    rows = forecast.forecast(of, [path]).rows
+    assert [(row.metric, row.end_point) for row in rows] == [
+        ("ns_per_load", "typical"),
+        ("ns_per_load", "mean"),
+        ("server_cpu_us", "typical"),
+    ]

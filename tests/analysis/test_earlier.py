@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from hugewise.analysis import analysis
-from hugewise.analysis.earlier import earlier_runs
+from hugewise.analysis.earlier import comparable, earlier_runs
 from hugewise.report.sentences import earlier
 from hugewise.session import session
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, Opened
-from hugewise.study.load import parse
+from hugewise.study.load import parse, part
 from hugewise.study.study import Study
 from tests.build import logs
 from tests.build import trials as examples
+from tests.build.studies import study_of
 from tests.build.trials import opened
 
 STUDY = """
@@ -81,6 +82,13 @@ def test_runs_of_another_machine_are_not_of_this_host(tmp_path: Path, changes: d
 def test_another_study_of_the_same_name_is_not_the_same(tmp_path: Path) -> None:
     begun(tmp_path, the_study(size="8m"), 10.0)
     assert names(tmp_path, the_study()) == ()
+
+
+def test_runs_of_other_cells_ask_another_question() -> None:
+    study = study_of(workload=[{"name": "chase", "parameters": {"loads": [5, 7]}}])
+    one, other = (part(study, [f"chase-loads={loads}"]) for loads in (5, 7))
+    assert comparable(one, other) == comparable(study, one) == "cells"
+    assert comparable(one, part(study, ["chase-loads=5"])) is None
 
 
 def test_damaged_folders_are_passed_over(tmp_path: Path) -> None:

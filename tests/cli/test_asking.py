@@ -77,6 +77,11 @@ def test_a_command_that_begins_with_no_program_is_told_why(
         (("run", "demo", "--blocks", "3"), ("hugewise", "run", "demo", "--blocks", "3")),
         (("run", "demo", "--seed", "ab" * 16, "--seed"), ("hugewise", "run", "demo", "--seed", "SEED", "--seed")),
         (("run", f"--seed={'ab' * 16}", "demo"), ("hugewise", "run", "--seed=SEED", "demo")),
+        (
+            ("run", "--policy", "a,b", "--", "x", "--seed", "42"),
+            ("hugewise", "run", "--policy", "a,b", "--", "x", "--seed", "42"),
+        ),
+        (("run", "demo", "--results", "/tmp/\udce9"), ("hugewise", "run", "demo", "--results", "/tmp/?")),
         ((), ()),
         (None, ()),
     ],

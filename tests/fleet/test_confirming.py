@@ -23,7 +23,7 @@ from hugewise.model.fleet import TransferredVerdict
 from tests.build import known
 from tests.build.fleets import FAST, SLOW, FleetHostMade, a_fleet, stratum
 
-ASKED = SimpleNamespace(workload=[SimpleNamespace(called="chase"), SimpleNamespace(called="fault")])
+ASKED = SimpleNamespace(workload=[SimpleNamespace(called="chase"), SimpleNamespace(called="fault")], cells=())
 FLEET = tuple(FleetHostMade(f"fast-{number}", FAST, -0.10 + 0.002 * number) for number in range(6))
 
 
@@ -260,3 +260,18 @@ def test_the_prior_of_a_fleet_is_its_classes(fleet: Path) -> None:
     assert prior.verdict == "better" and prior.hosts == 6
     low, high = known(next_)
     assert low < prior.typical.centre < high and math.isfinite(prior.typical.error)
+
+
+@pytest.mark.parametrize(
+    ("asked", "decided", "only"),
+    [
+        ((), {"tpcb-clients=1"}, ["tpcb"]),
+        ((), {"other"}, []),
+        (("tpcb-clients=1", "tpcb-clients=9"), {"tpcb-clients=1"}, ["tpcb-clients=1"]),
+        (("other-x=1",), {"tpcb-clients=1"}, ["tpcb"]),
+    ],
+)
+def test_no_more_cells_are_confirmed_than_were_asked_for(
+    asked: tuple[str, ...], decided: set[str], only: list[str]
+) -> None:
+    assert confirming._decided_of("tpcb", asked, decided) == only

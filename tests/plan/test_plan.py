@@ -411,7 +411,7 @@ def test_nothing_is_claimed_of_a_metric_without_a_good_direction() -> None:
     assert "workload[1].also[1] = 'hit_ratio'" in caught.value.message
 
 
-FACTORS = [
+FACTORS: list[dict[str, Any]] = [
     {"name": "chase", "label": "few", "parameters": {"bytes": ["256k", "1g"], "loads": [5, 7]}},
     {"name": "chase", "label": "few-more", "parameters": {"loads": [5, 7]}},
     {"name": "chase", "label": "other"},
@@ -431,6 +431,19 @@ FACTORS = [
 def test_a_part_of_a_study_is_of_workloads_or_of_cells(only: list[str], cells: list[str]) -> None:
     chosen = part(study_of(workload=FACTORS), only)
     assert [cell.id for cell in resolve(chosen, workloads())] == cells
+
+
+def test_a_part_of_a_part_has_no_more_cells_than_that() -> None:
+    chosen = part(study_of(workload=FACTORS), ["few-bytes=1g-loads=7", "other"])
+    assert part(chosen, (), ["thp"]).cells == chosen.cells == ("few-bytes=1g-loads=7",)
+    assert not part(chosen, ["other"]).cells
+
+
+def test_a_cell_whose_arms_are_left_out_goes_with_its_workload() -> None:
+    workload = [{**FACTORS[0], "policies": ["base", "hugetlb-1g"]}, FACTORS[2]]
+    study = study_of(policies=["base", "thp", "hugetlb-1g"], workload=workload)
+    left = part(study, ["few-bytes=1g-loads=7", "other"], ["thp"])
+    assert [cell.id for cell in resolve(left, workloads())] == ["other"]
 
 
 def test_a_cell_that_is_not_there_is_named_with_those_that_are_near() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from hugewise.machine import fingerprint
 from hugewise.plan.plan import Cell
 from hugewise.session.calibrated import planned, residents
 from hugewise.session.feasibility import make_plan
-from hugewise.session.identity import cell_records
+from hugewise.session.identity import cell_records, withheld
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.build.calibrations import agreed, calibrated, record
@@ -57,8 +58,17 @@ def cells(study: Study) -> dict[str, Cell]:
     return {cell.id: cell for cell in make_plan(study).cells}
 
 
-def kept(results: Path, *cells: Cell, agrees: bool = True, passed: bool = True, age: float = 60.0) -> None:
-    """A calibration of this host, in which the cells' arms were held against sequential pairs."""
+def kept(
+    results: Path,
+    *cells: Cell,
+    agrees: bool = True,
+    passed: bool = True,
+    age: float = 60.0,
+    metrics: Sequence[str] | None = None,
+) -> None:
+    """A calibration of this host, in which the cells' arms were held against sequential pairs; of these metrics, or of
+    each cell's own.
+    """
     facts = fingerprint.fingerprint(LocalHost())
 
     def agreement(cell: Cell, name: str) -> Agreement:
@@ -69,11 +79,12 @@ def kept(results: Path, *cells: Cell, agrees: bool = True, passed: bool = True, 
 
     found = [
         calibrated(
-            key=same(cell.workload.name, cell.values, cell.metric.name),
+            key=same(cell.workload.name, cell.values, metric),
             agreements=tuple(agreement(cell, arm.name) for arm in cell.arms if arm.name != cell.baseline),
             passed=passed,
         )
         for cell in cells
+        for metric in metrics or [cell.metric.name]
     ]
     kernel = facts["kernel"]["release"]
     made = record(*found, made=time.time() - age, host=LocalHost().name, machine=facts["machine"], kernel=kernel)
@@ -91,6 +102,19 @@ def test_servers_are_resident_where_a_calibration_lets_them_be_and_nothing_else_
     assert kinds(study, tmp_path) == {"redis": "resident", "tuned": "sequential", "chase": "sequential"}
     made = {cell.id: cell for cell in hugewise.make_plan(study, results=tmp_path).cells}
     assert made["redis"].together and not made["chase"].together
+
+
+def test_each_metric_that_is_judged_needs_its_own(tmp_path: Path) -> None:
+    study = servers(TEXT.replace('name = "redis"\npolicies', 'name = "redis"\nalso = ["server_cpu_us"]\npolicies'))
+    cell = cells(study)["redis"]
+    kept(tmp_path / "one", cell)
+    assert kinds(study, tmp_path / "one")["redis"] == "sequential"
+    kept(tmp_path / "both", cell, metrics=("ops_per_s", "server_cpu_us"))
+    assert kinds(study, tmp_path / "both")["redis"] == "resident"
+    resident = msgspec.structs.replace(study, design=msgspec.structs.replace(study.design, kind="resident"))
+    said = withheld(resident, make_plan(resident), tmp_path / "one" / "calibration", LocalHost(), lambda _: None)
+    assert "redis" not in said
+    assert "there is none of this workload" in said["redis:server_cpu_us"]
 
 
 @pytest.mark.parametrize("lacking", [{"agrees": False}, {"passed": False}, {"age": 8 * 86_400.0}])

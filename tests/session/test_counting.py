@@ -26,6 +26,7 @@ class Judged:
     """As much of a cell as is looked at."""
 
     metric: Metric
+    also: tuple[Metric, ...] = ()
 
 
 class Probe:
@@ -88,8 +89,11 @@ def test_a_probe_that_fails_costs_the_counters_alone(monkeypatch: pytest.MonkeyP
 def test_what_is_judged_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     asked(monkeypatch, 4)
     walking = next(metric for metric in COMMON if metric.name == "walk_share_user")
-    _, plan = found(SKYLAKE, [Judged(walking)])  # type: ignore[list-item]
-    assert all(any(one.startswith("load_walk_cycles:u=") for one in each) for each in plan.sets)
+    wall = next(metric for metric in COMMON if metric.name == "wall_s")
+    for cell in (Judged(walking), Judged(wall, also=(walking,))):
+        _, plan = found(SKYLAKE, [cell])  # type: ignore[list-item]
+        assert plan.sets
+        assert all(any(one.startswith("load_walk_cycles:u=") for one in each) for each in plan.sets)
 
 
 def test_here_the_probe_answers() -> None:

@@ -23,7 +23,7 @@ from hugewise.session import session
 from hugewise.session.calibrate import calibrate
 from hugewise.session.feasibility import make_plan
 from hugewise.session.identity import withheld
-from hugewise.study.load import parse
+from hugewise.study.load import parse, part
 from hugewise.study.study import Study
 from tests.build import known
 from tests.requirements import need, need_root
@@ -239,6 +239,27 @@ def test_calibration_passes_finds_what_is_planted_and_lets_verdicts_stand(tmp_pa
     (after,) = hugewise.run(asked, results=tmp_path).cells[0].comparisons
     # One A/A stream in a hundred is called different: then it says so, and withholds.
     assert after.verdict == "worse" if cell.passed else "failed" in after.reason
+
+
+def test_one_cell_of_a_factor_is_calibrated_of_each_metric_that_it_judges(tmp_path: Path) -> None:
+    text = """
+        format = 1
+        name = "factor"
+        policies = ["as-is", { name = "again", from = "as-is", environment = { A = "1" } }]
+        between = { settle = "0ms" }
+        workload = [{ name = "spin", also = ["wall_s"], parameters = { iterations = [1000000, 2000000] } }]
+    """.replace("\n        ", "\n")
+    asked = part(parse(text, "factor.toml"), ["spin-iterations=1000000"])
+    record, _ = calibrate(asked, tmp_path, pairs=12)
+    assert [(cell.cell, cell.metric) for cell in record.cells] == [
+        ("spin-iterations=1000000", "loop_cpu_s"),
+        ("spin-iterations=1000000", "wall_s"),
+    ]
+    first, second = record.cells
+    assert first.key != second.key
+    assert first.streams[0].differences != second.streams[0].differences
+    runs = {Path(run).parent.name for run in record.runs}
+    assert (runs, len(record.runs)) == ({"factor"}, len(first.streams)), "both are of the same streams"
 
 
 def test_what_is_calibrated_for_a_design_that_is_left_open_counts_for_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from hugewise.model.policy import Treatment
 from hugewise.workloads import discover
-from tests.build.workloads import BASE, GIGANTIC, MIB, POOL, given, treatment
+from tests.build.workloads import BASE, GIB, GIGANTIC, MIB, POOL, given, treatment
 
 WORKLOADS = discover()
 ADVISED = treatment("thp", 2 * MIB, advice="huge")
@@ -94,6 +94,7 @@ KEY_VALUE: tuple[tuple[dict[str, Any], str], ...] = (
         ("sysbench-memory", BASE, {"operation": "none"}, "operation"),
         ("sysbench-memory", msgspec.structs.replace(POOL, mechanism="process"), {}, "root"),
         ("sysbench-memory", GIGANTIC, {"scope": "local"}, "scope = local takes none"),
+        ("sysbench-memory", treatment("hugetlb", GIB), {}, "was told to take pages of a pool"),
         ("iperf3", BASE, {"peer": "moon"}, "peer = 'moon' is not one of machine, host"),
         ("iperf3", POOL, {}, "mapped from a file"),
         ("iperf3", BASE, {"duration": 0.5}, "at least 1 s"),

@@ -97,13 +97,16 @@ def _unanswered(results: Results, found: tuple[CellAnswer, ...], folder: Path) -
 
 
 def _forecast(folder: Path) -> dict[tuple[str, str], Row] | str:
-    """What each comparison needs, by cell and arm, or why that cannot be said."""
+    """What each comparison of a cell's own metric needs, by cell and arm, or why that cannot be said."""
     try:
         held = RunFolder(folder)
-        made = forecast(held.study(held.opened()), [folder])
+        opened = held.opened()
+        made = forecast(held.study(opened), [folder])
     except HugewiseError as error:
         return error.message
-    return {(row.cell, row.arm): row for row in made.rows if row.end_point == TYPICAL}
+    own = {(cell.id, cell.metric.name) for cell in opened.cells}
+    typical = [row for row in made.rows if row.end_point == TYPICAL]
+    return {(row.cell, row.arm): row for row in typical if (row.cell, row.metric) in own}
 
 
 def _undecided(

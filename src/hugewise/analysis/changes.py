@@ -64,7 +64,7 @@ def changes(cell: CellResult, mine: Values) -> tuple[Change, ...]:
     known = known_metrics(cell.workload)
     judged = [_judged(cell, one, mine) for one in cell.judged]
     arms = [arm.arm for arm in cell.arms if arm.arm != cell.baseline]
-    with_verdicts = {cell.metric.name, *(metric.name for metric in cell.also)}
+    with_verdicts = {cell.metric.name, *(one.metric for one in cell.judged)}
     others = [name for name in mine.names if name not in with_verdicts]
     return (
         *judged,

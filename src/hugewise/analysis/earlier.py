@@ -17,7 +17,7 @@ from hugewise.study.study import Study
 __all__ = ["comparable", "earlier_runs", "of_study", "unlike"]
 
 # What the studies of two runs must share; name, budget, margin, confidence and method change no pair.
-_SAME = ("policies", "workload", "between", "design", "guest", "kernel")
+_SAME = ("policies", "workload", "cells", "between", "design", "guest", "kernel")
 _OF_GUESTS = ("accelerator", "cpu model")
 
 

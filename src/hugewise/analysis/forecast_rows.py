@@ -147,7 +147,8 @@ def made(contrast: Contrast, pilot: Pilot, planner: Planner) -> tuple[Row, ...]:
     if reason is None and (scale is None or len(finite) < FEWEST):
         what = f"{empty.failures} of {empty.pairs} pairs have a failure" if empty.failures else f"{empty.pairs} pairs"
         reason = f"too few pairs to plan with ({what}; {FEWEST} are the least)"
-    ends = tuple(msgspec.structs.replace(empty, end_point=kind) for kind in planner.end_points)
+    own = contrast.metric.name == pilot.record.metric.name
+    ends = tuple(msgspec.structs.replace(empty, end_point=kind) for kind in planner.end_points if own)
     if reason is not None or scale is None:
         return tuple(msgspec.structs.replace(row, reason=reason) for row in (empty, *ends))
     first = _pairs(_spreads(empty, finite, scale), planner, spread.freedom(len(differences)))

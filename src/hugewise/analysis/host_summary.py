@@ -141,4 +141,10 @@ def _comparison(cell: CellResult, one: Comparison, method: Method) -> HostCompar
 
 
 def _evidence(run: Run, results: Results) -> RunEvidence | None:
-    return combining.carried(run, results) if run.study.method == "sequential" else None
+    """Of each cell's own metric."""
+    if run.study.method != "sequential":
+        return None
+    own = {(cell.id, cell.metric.name) for cell in run.opened.cells}
+    found = combining.carried(run, results)
+    kept = tuple(one for one in found.comparisons if (one.cell, one.metric) in own)
+    return msgspec.structs.replace(found, comparisons=kept)

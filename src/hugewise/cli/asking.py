@@ -70,11 +70,13 @@ def command_line(given: object) -> tuple[str, ...]:
     """The words of this call as they are kept with a run: without a seed that was named in them, which the run's first
     record commits to and does not tell.
     """
+    words = [word.encode(errors="replace").decode() for word in given] if isinstance(given, tuple) else []
+    ours = words.index("--") if "--" in words else len(words)  # what follows is a command of the user's
     found, hidden = ["hugewise"], False
-    for word in given if isinstance(given, tuple) else ():
+    for word in words[:ours]:
         found.append("SEED" if hidden else "--seed=SEED" if word.startswith("--seed=") else word)
         hidden = word == "--seed" and not hidden
-    return tuple(found) if len(found) > 1 else ()
+    return (*found, *words[ours:]) if words else ()
 
 
 def words(name: str, text: str | None) -> list[str]:

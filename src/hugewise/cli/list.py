@@ -36,7 +36,8 @@ def show_plan(study: Study, client: ClientHost | None, seed: bytes | None, resul
     table = _table("cell", "metric", "arms (baseline first)")
     for cell in plan.cells:
         arms = [cell.baseline, *(arm.name for arm in cell.arms if arm.name != cell.baseline)]
-        table.add_row(cell.id, f"{cell.metric.name} ({cell.metric.unit})", ", ".join(arms))
+        metrics = ", ".join(f"{metric.name} ({metric.unit})" for metric in (cell.metric, *cell.also))
+        table.add_row(cell.id, metrics, ", ".join(arms))
     console.print(table)
     for cell in plan.cells:
         if cell.kind != "sequential":

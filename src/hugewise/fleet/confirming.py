@@ -121,14 +121,23 @@ def _of_run(path: Path) -> Known:
         ) from None
     name = found.host.get("name")
     folder = RunFolder(path)
-    scale = folder.study(folder.opened()).scale
+    study = folder.study(folder.opened())
+    scale = study.scale
+    only = [name for use in study.workload for name in _named(use.called, study.cells)]
     return Known(
-        question=FleetQuestion(text=text, scale=None if scale == SMALL else scale),
+        question=FleetQuestion(
+            text=text, scale=None if scale == SMALL else scale, only=",".join(only) if study.cells else None
+        ),
         by_class={key: priors},
         names={key: name if isinstance(name, str) else key},
         measured=frozenset(machine for machine in [found.host.get("machine")] if isinstance(machine, str)),
         runs=frozenset({found.run}),
     )
+
+
+def _named(label: str, cells: Collection[str]) -> list[str]:
+    """The cells of a workload that were asked for by name, or itself where none was."""
+    return [cell for cell in cells if cell.startswith(f"{label}-")] or [label]
 
 
 def _machines(state: FleetState, hosts: Collection[str]) -> frozenset[str]:
@@ -154,15 +163,26 @@ def asked_of(known: Known, time_: str | None = None) -> conduct.Asked:
             "nothing was decided before, so that nothing can be confirmed", hint="run the study on more hosts first"
         )
     question = known.question
-    labels = [use.called for use in asked(question, "study.toml").workload]
-    only = [label for label in labels if any(f"{cell}-".startswith(f"{label}-") for cell, *_ in decided)]
+    study = asked(question, "study.toml")
+    only = [
+        name for use in study.workload for name in _decided_of(use.called, study.cells, {cell for cell, *_ in decided})
+    ]
     question = msgspec.structs.replace(
         question,
         arms=",".join(sorted({arm for _, arm, *_ in decided})),
-        only=",".join(only) if only and len(only) < len(labels) else question.only,
+        only=",".join(only) if only and (study.cells or len(only) < len(study.workload)) else question.only,
         time=time_ or question.time,
     )
     return conduct.Asked(question, asked(question, "study.toml"))
+
+
+def _decided_of(label: str, asked: Collection[str], decided: Collection[str]) -> list[str]:
+    """What a confirmation asks of a workload: those of its cells that were asked for by name and are decided; itself,
+    where none was named and one is decided.
+    """
+    if (named := _named(label, asked)) != [label]:
+        return [cell for cell in named if cell in decided]
+    return named if any(f"{cell}-".startswith(f"{label}-") for cell in decided) else []
 
 
 def chosen(known: Known, hosts: Inventory, names: Sequence[str]) -> Inventory:

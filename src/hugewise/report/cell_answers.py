@@ -231,12 +231,15 @@ def selection(results: Results) -> str:
 
 
 def _claimed(results: Results) -> tuple[list[list[Comparison]], int]:
-    """By cell the comparisons that have a part in the error rate, and how many these are with their end points."""
-    cells = [cell for cell in results.cells if cell.metric.better != "neutral"]
-    claimed = [[one for one in cell.comparisons if one.method not in _UNCLAIMED] for cell in cells]
-    return claimed, sum(
-        len(several) + len(cell.end_points) + len(cell.declared) for several, cell in zip(claimed, cells, strict=True)
-    )
+    """By cell the comparisons that have a part in the error rate, and how many these are with their end points and
+    those of other metrics.
+    """
+
+    def claims(cell: CellResult, one: Comparison) -> bool:
+        return one.method not in _UNCLAIMED and cell.metric_named(one.metric).better != "neutral"
+
+    claimed = [[one for one in cell.comparisons if claims(cell, one)] for cell in results.cells]
+    return claimed, sum(claims(cell, one) for cell in results.cells for one in cell.judged)
 
 
 def together(results: Results) -> str:

@@ -66,6 +66,8 @@ RESERVED = ("overview", "folklore")
 """Pages that are made of all others (`result_overview`)."""
 
 _RUN, _UNMEASURED = "run-", "unmeasured"
+_OF_HOST = ("--results", "--hosts", "--keeper")
+"""Options of a run whose values are files or folders of its host."""
 _TOGETHER = "The runs together"
 
 
@@ -135,7 +137,19 @@ def _slim(results: Results) -> Results:
     def slim(one: Attempt) -> Attempt:
         return msgspec.structs.replace(one, knobs={}, pressure={}, laid={}, covariates={})
 
-    return msgspec.structs.replace(results, folder="", attempts=tuple(map(slim, results.attempts)))
+    return msgspec.structs.replace(
+        results, folder="", command=_without_paths(results.command), attempts=tuple(map(slim, results.attempts))
+    )
+
+
+def _without_paths(command: Sequence[str]) -> tuple[str, ...]:
+    """The command as anybody may read it: of files of that host the name alone, and no folder for results."""
+    found, left_out = list[str](), False
+    for word in command:
+        if not left_out and word.partition("=")[0] not in _OF_HOST:
+            found.append(Path(word).name if "/" in word else word)
+        left_out = word in _OF_HOST and not left_out
+    return tuple(found)
 
 
 def write(path: Path, data: PageData) -> list[Path]:

@@ -299,6 +299,9 @@ def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind
     slots = study.design.slots or (bench.cpus if kind == "duet" else ())
     use = cell_of([use.called for use in study.workload], cell.id)
     assert use is not None
+    ways: dict[str, Any] = {"memory_age": (cell.memory_age,)}  # of a factor, the cell's own
+    if study.guest is not None:
+        ways["concurrency"] = ("together" if cell.together else "alone",)
     study = msgspec.structs.replace(
         study,
         policies=(baseline, arm),
@@ -308,7 +311,8 @@ def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind
         budget=msgspec.structs.replace(study.budget, blocks=bench.pairs, time=None, width=None),
         design=msgspec.structs.replace(study.design, kind=kind, slots=slots),
         calibration=msgspec.structs.replace(study.calibration, required=False),
-        workload=(msgspec.structs.replace(study.workload[use], policies=None, parameters=dict(cell.values)),),
+        workload=(msgspec.structs.replace(study.workload[use], policies=None, parameters=dict(cell.values), **ways),),
+        cells=(),
         file="",
     )
     if (kind == "duet" and len(slots) < 2) or not bench.plan(study).cells:

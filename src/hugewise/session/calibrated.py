@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from hugewise.host.local_host import LocalHost
+from hugewise.model.design import beside_its_own
 from hugewise.model.scene import Staged
 from hugewise.plan.plan import Plan
 from hugewise.plan.venue import GuestHouse
@@ -25,14 +26,20 @@ def residents(opened: Opened) -> frozenset[str]:
 
 def planned(study: Study, results: Path, guests: GuestHouse | None = None) -> Plan:
     """The plan of a new run of `study`, whose cells of servers are resident where the study leaves it to that, where a
-    calibration in `results` lets them be, and where they lose no arm by it. Raises StudyError, UserError.
+    calibration in `results` lets them be, of each metric that they judge, and where they lose no arm by it. Raises
+    StudyError, UserError.
     """
     plan = make_plan(study, guests=guests)
     if study.design.kind != "auto" or study.guest is not None or study.design.slots:
         return plan
     asked = msgspec.structs.replace(study, design=msgspec.structs.replace(study.design, kind="resident"))
     refused = withheld(asked, plan, results / "calibration", LocalHost(), lambda _: None)
-    wanted = {cell.id: cell for cell in plan.cells if isinstance(cell.workload, Staged) and cell.id not in refused}
+    wanted = {
+        cell.id: cell
+        for cell in plan.cells
+        if isinstance(cell.workload, Staged)
+        and not refused.keys() & {cell.id, *(beside_its_own(cell.id, metric.name) for metric in cell.also)}
+    }
     made = {cell.id: len(cell.arms) for cell in make_plan(study, resident=wanted).cells} if wanted else {}
     whole = [name for name, cell in wanted.items() if made.get(name) == len(cell.arms)]
     return make_plan(study, resident=whole) if whole else plan

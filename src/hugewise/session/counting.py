@@ -29,7 +29,7 @@ def found(host: Host, cells: Iterable[Cell]) -> tuple[dict[str, Any], CounterPla
     `pmu` and `fault_costs`.
     """
     facts = fingerprint.fingerprint(host, identity.cpu())
-    plan, pmu = _planned(facts["cpu"], {cell.metric.name for cell in cells})
+    plan, pmu = _planned(facts["cpu"], {metric.name for cell in cells for metric in (cell.metric, *cell.also)})
     return {**facts, "pmu": pmu, "fault_costs": _fault_costs()}, plan
 
 

@@ -175,10 +175,13 @@ def part(study: Study, workloads: Sequence[str] = (), policies: Sequence[str] = 
         raise UserError(
             f"{where}: nothing is left to compare", hint=f"name a policy beside the baseline {study.compared_with}"
         )
+    left = {use.called for use in uses}
     return msgspec.structs.replace(
         study,
         workload=tuple(uses),
-        cells=tuple(name for name, label in cells.items() if label not in chosen_whole),
+        cells=tuple(name for name, label in cells.items() if label in left and label not in chosen_whole)
+        if workloads
+        else study.cells,
         policies=tuple(use for use in study.policies if use.name in kept),
         unjudged=tuple(name for name in study.unjudged if name in kept),
         published_arms={name: arm for name, arm in study.published_arms.items() if name in kept},

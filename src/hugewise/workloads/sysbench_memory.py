@@ -71,6 +71,8 @@ class SysbenchMemory(StagedWorkload):
         if treatment.surplus:
             return WITHOUT_OTHERS
         if treatment.target.kind == "hugetlb":
+            if _tunable(treatment) is None:
+                return "neither its own option nor malloc was told to take pages of a pool: hugetlb-SIZE does"
             if treatment.mechanism == "process" and _own(treatment):
                 return "its segment of hugetlb pages needs root, or your group in /proc/sys/vm/hugetlb_shm_group"
             if values["scope"] == "local" and not _own(treatment):
@@ -81,7 +83,9 @@ class SysbenchMemory(StagedWorkload):
         """The block, of each thread where it is local, in whole pages."""
         block, threads = integer(values, "block"), integer(values, "threads")
         if treatment.target.kind == "hugetlb" and not _own(treatment):
-            return whole_pages(block + _HEAP, treatment.target.size)
+            # What is smaller than a page lies in the first one, beside the rest; what is not is mapped behind it.
+            size = treatment.target.size
+            return size if block + _HEAP <= size else size + whole_pages(block + _HEAP, size)
         blocks = (threads or programs.cpus()) if values["scope"] == "local" else 1
         return blocks * whole_pages(block, treatment.target.size)
 
@@ -125,9 +129,15 @@ class SysbenchMemory(StagedWorkload):
         )
 
 
+def _tunable(treatment: Treatment) -> str | None:
+    """What malloc was told of huge pages; the last word counts, as for glibc."""
+    words = treatment.environment.get("GLIBC_TUNABLES", "").split(":")
+    return dict(word.split("=", 1) for word in words if "=" in word).get("glibc.malloc.hugetlb")
+
+
 def _own(treatment: Treatment) -> bool:
     """Whether sysbench's own option takes the pages: it knows the default huge page size alone."""
-    return treatment.target.kind == "hugetlb" and treatment.environment.get("GLIBC_TUNABLES", "").endswith("=2")
+    return treatment.target.kind == "hugetlb" and _tunable(treatment) == "2"
 
 
 def _environment(treatment: Treatment) -> Mapping[str, str]:
