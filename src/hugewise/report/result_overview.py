@@ -20,8 +20,8 @@ from hugewise.published.folklore import CommonClaim, claims
 from hugewise.report.document import Block, Document, Line, Section, table
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
-from hugewise.report.result_claims import STANDINGS, Claimed, claim_line, claimed
-from hugewise.report.result_page import MARK, RESERVED, PageData, made_here, read, refuse_others, standing
+from hugewise.report.result_claims import STANDINGS, Claimed, claim_line
+from hugewise.report.result_page import MARK, RESERVED, PageData, claims_of, made_here, read, refuse_others, standing
 from hugewise.report.sentences import effect_of
 
 __all__ = ["check", "folklore", "overview", "pages", "verdict_on", "write"]
@@ -60,7 +60,7 @@ def overview(found: Mapping[str, PageData]) -> Document:
     for name, data in found.items():
         results = data.runs[0].results
         decided = [one for _, found in standing(data) for cell in found.cells for one in cell.comparisons]
-        told = claimed(one.results for one in data.runs)
+        told = claims_of(data)
         counts = Counter(one.standing for one in told)
         rows.append(
             (
