@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from hugewise import published
 from hugewise.analysis.beside import beside
-from hugewise.model.published_rows import PublishedFinding
+from hugewise.model.published_rows import PublishedFinding, PublishedPoint
 from hugewise.model.results import CellResult, Results, Verdict
-from hugewise.report.result_claims import OPEN, Claimed, claim_of, claimed, measured_of
+from hugewise.report.result_claims import OPEN, Claimed, beyond, claim_of, claimed, differing, measured_of
 from hugewise.stats.evidence import Combined, CombinedDirection
 from tests.build import known, restated
 
@@ -147,3 +147,34 @@ def test_evidence_of_all_runs_against_one_of_them_leaves_it_open() -> None:
         OPEN,
         "undecided here; the runs together say otherwise: opposite sign",
     )
+
+
+def test_a_published_size_stands_beside_the_sign() -> None:
+    """The store gains as much as was published, the build less; what else is other there is named, and no cause."""
+    results = restated.lpc(stand_ins=("a client of ours",))
+    sizes = {(one.row.entry, claim_of(one.row)[1], one.row.policy): one for one in claimed([results])}
+    gain = sizes["memcached", "ops_per_s", "thp"]
+    point = gain.row
+    assert isinstance(point, PublishedPoint)
+    measured = known(point.measured)
+    for low, high, size, more in (
+        (1.10, 1.20, "published change within our interval", ""),
+        (1.10, 1.15, "published change larger than all of our interval", "machine, kernel, scale, stand-in"),
+        (1.20, 1.25, "published change smaller than all of our interval", "machine, kernel, scale, stand-in"),
+    ):
+        there = replace(point, measured=replace(measured, low=low, high=high))
+        shown = replace(results, beside=replace(known(results.beside), points=(there,), findings=()))
+        (one,) = claimed([shown])
+        assert one.size == (f"{size} (other here: {more})" if more else size)
+        assert one.agrees == f"same sign; {one.size}"
+        assert beyond(one.row) == bool(more)
+    assert sizes["memcached", "p99_latency", "thp"].size == ""  # of medians there is no interval
+    published_scale = replace(shown, options={"scale": "published"})
+    assert claimed([published_scale])[0].size.endswith("(other here: machine, kernel, stand-in)")
+
+
+def test_what_is_other_here_is_what_the_page_knows() -> None:
+    said = differing(restated.lpc(stand_ins=("a client of ours",)))
+    for words in ("published Ampere Altra", "here Example 9000", "here 6.18.0", "scale small", "a client of ours"):
+        assert words in said
+    assert differing(replace(restated.lpc(), beside=None)) == ""

@@ -71,9 +71,10 @@ def test_published_claims_are_grouped_by_what_became_of_them() -> None:
     shown = text(page_of(restated.lpc()))
     confirmed, contradicted, open_ = (shown.index(f"### {word}") for word in ("Confirmed", "Contradicted", "Not"))
     assert confirmed < contradicted < open_
-    assert "(same sign)" in shown[confirmed:contradicted]
-    assert "(opposite sign)" in shown[contradicted:open_]
-    assert "(undecided here)" in shown[open_:]
+    assert "(same sign; published change " in shown[confirmed:contradicted]
+    assert "(opposite sign; published change " in shown[contradicted:open_]
+    assert "(undecided here; published change " in shown[open_:]
+    assert "what else is other here may be behind it: the machine (published Ampere Altra" in shown[open_:]
 
 
 def test_a_page_of_another_scale_is_told_apart(tmp_path: Path) -> None:

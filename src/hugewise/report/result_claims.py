@@ -7,20 +7,21 @@ judged together by their e-values (`analysis.combining`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from hugewise.analysis.signs import BEYOND, agreement, sign
+from hugewise.analysis.signs import BEYOND, agreement, sign, size
 from hugewise.model.published_rows import Measured, PublishedFinding, PublishedPoint
 from hugewise.model.results import Results
 from hugewise.report.sections import beside
 from hugewise.report.sentences import effect_of
 from hugewise.stats.evidence import TYPICAL, Combined
+from hugewise.study.workload import SMALL
 
-__all__ = ["OPEN", "STANDINGS", "Claimed", "Row", "Standing", "claim_line", "claim_of", "claimed"]
-__all__ += ["found_here", "measured_of"]
+__all__ = ["OPEN", "STANDINGS", "Claimed", "Row", "Standing", "beyond", "claim_line", "claim_of"]
+__all__ += ["claimed", "differing", "found_here", "measured_of"]
 
 Standing = Literal["confirmed here", "contradicted here", "not decidable here"]
 OPEN: Standing = "not decidable here"
@@ -43,11 +44,18 @@ class Claimed(NamedTuple):
 
     row   of the newest run that decides it as it stands, else of the newest that measured it
     how   how the two agree, in words, and where one run is not all that there is, what of the others is to be known
+    size  where a published change lies beside the interval of that run, and what else differs where it is beyond it
     """
 
     row: Row
     standing: Standing
     how: str
+    size: str = ""
+
+    @property
+    def agrees(self) -> str:
+        """In sign and in size."""
+        return "; ".join(filter(None, (self.how, self.size)))
 
 
 def claimed(runs: Iterable[Results], together: Sequence[Combined] = ()) -> list[Claimed]:
@@ -57,8 +65,11 @@ def claimed(runs: Iterable[Results], together: Sequence[Combined] = ()) -> list[
     told: dict[tuple[str, ...], list[Claimed]] = {}
     for results in runs:
         for row in _rows(results):
-            told.setdefault(_key(row), []).append(Claimed(row, *_standing(row, results.margin)))
-    joint = {(one.cell, one.arm, one.baseline, one.metric): one for one in together if one.end_point == TYPICAL}
+            one = Claimed(row, *_standing(row, results.margin), _size(row, results))
+            told.setdefault(_key(row), []).append(one)
+    joint: dict[tuple[str, ...], Combined] = {
+        (one.cell, one.arm, one.baseline, one.metric): one for one in together if one.end_point == TYPICAL
+    }
     found = [_joined(several, joint) for several in told.values()]
     placed = {claim_of(one.row) for one in found if _placed(one.row)}
     return [one for one in found if _placed(one.row) or claim_of(one.row) not in placed]
@@ -109,8 +120,8 @@ def _joined(several: Sequence[Claimed], joint: Mapping[tuple[str, ...], Combined
     if standing != OPEN:
         if decided and decided[0].standing != standing:
             return newest._replace(standing=OPEN, how=f"{newest.how}; the runs together say otherwise: {agreed}")
-        row = decided[0].row if decided else newest.row
-        return Claimed(row, standing, f"{agreed}, by {len(told)} runs together")
+        first = decided[0] if decided else newest
+        return first._replace(standing=standing, how=f"{agreed}, by {len(told)} runs together")
     if decided and len(decided) < len(told):
         return decided[0]._replace(how=f"{decided[0].how}, by {len(decided)} of {len(told)} runs")
     return decided[0] if decided else newest
@@ -124,9 +135,9 @@ def _together(row: Row, joint: Mapping[tuple[str, ...], Combined]) -> str:
     if row.agreement == BEYOND or (isinstance(row, PublishedFinding) and row.effect == "grows"):
         return ""
     found = measured_of(row)
-    cell, measured = found[0] if len(found) == 1 else ("", None)
-    if measured is None:
+    if len(found) != 1:
         return ""
+    ((cell, measured),) = found
     one = joint.get((cell, measured.arm, measured.baseline, measured.metric))
     if one is None or one.verdict not in {"better", "worse"}:
         return ""
@@ -146,6 +157,47 @@ def _standing(one: Row, margin: float) -> tuple[Standing, str]:
     if one.agreement == "equivalent here" and small:
         return OPEN, f"{one.agreement}, and what was published is within that margin"
     return word, one.agreement
+
+
+def _size(row: Row, results: Results) -> str:
+    """Where the published change lies beside the interval; beyond it, what else differs and may be behind that."""
+    said = beside.published_size(row)
+    if not beyond(row):
+        return said
+    others = [what for what, _ in _others(results)]
+    others += ["stand-in"] if any(measured.stand_ins for _, measured in measured_of(row)) else []
+    return f"{said} (other here: {', '.join(others)})" if others else said
+
+
+def beyond(row: Row) -> bool:
+    """Whether the published change lies outside of our interval."""
+    return isinstance(row, PublishedPoint) and size(row.percent, row.measured) in {"larger", "smaller"}
+
+
+def differing(results: Results) -> str:
+    """What differs from the published experiment beside the effect, in a sentence; empty where nothing is known."""
+    told = [f"the {what} ({how})" for what, how in _others(results)]
+    told += [
+        f"a stand-in ({words})" for words in dict.fromkeys(one for cell in results.cells for one in cell.stand_ins)
+    ]
+    if not told:
+        return ""
+    what = "Where a published change is beyond our interval, what else is other here may be behind it"
+    return f"{what}: {'; '.join(told)}."
+
+
+def _others(results: Results) -> Iterator[tuple[str, str]]:
+    """What differs of machine, kernel and sizes, each with how."""
+    found = results.beside
+    if found is None:
+        return
+    sides = (("machine", found.machine, found.here_machine), ("kernel", found.kernel, found.here_kernel))
+    for what, theirs, mine in sides:
+        if theirs != mine:
+            yield what, f"published {theirs or 'not told'}; here {mine or 'not told'}"
+    scale = results.options.get("scale", SMALL)
+    if scale != "published":
+        yield "scale", f"sizes of the scale {scale} here"
 
 
 def claim_line(one: Row) -> str:

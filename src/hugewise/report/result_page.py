@@ -32,7 +32,7 @@ from hugewise.report.figures.theme import colours
 from hugewise.report.foretold import foretold
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
-from hugewise.report.result_claims import STANDINGS, Claimed, claim_line, claimed
+from hugewise.report.result_claims import STANDINGS, Claimed, beyond, claim_line, claimed, differing
 from hugewise.report.result_runs import facts
 from hugewise.report.sections import beside
 from hugewise.report.sections.levels import levels
@@ -272,11 +272,14 @@ def _claims(data: PageData) -> Iterator[Section]:
     if all(one.results.beside is None for one in data.runs):
         return
     blocks: list[Block] = []
+    every = claims_of(data)
     for word in STANDINGS:
-        found = [one for one in claims_of(data) if one.standing == word]
-        told = tuple(dict.fromkeys(f"{claim_line(one.row)} ({one.how})" for one in found))
+        found = [one for one in every if one.standing == word]
+        told = tuple(dict.fromkeys(f"{claim_line(one.row)} ({one.agrees})" for one in found))
         if told:
             blocks += [Heading(f"{word[0].upper()}{word[1:]} ({len(told)})"), Points(told)]
+    if any(beyond(one.row) for one in every) and (why := differing(data.runs[0].results)):
+        blocks.append(Line(why))
     yield Section("Published, and found here", tuple(blocks) or (Line("Nothing of it was measured."),))
 
 
