@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from hugewise import published
 from hugewise.analysis.analysis import analyze
 from hugewise.analysis.beside import beside, cell_of
-from hugewise.analysis.signs import agreement, sign, trend
+from hugewise.analysis.signs import agreement, sign, size, trend
 from hugewise.model.published_rows import Beside, Level, Measured
 from hugewise.model.results import Results
 from tests.analysis.test_forecast import DATA, normal, the_study, write_run
@@ -88,6 +88,34 @@ def test_figures_stand_point_by_point() -> None:
     assert (walks.measured, walks.reason) == (None, "this machine has no hardware counters")
     assert rows["kernel-build", "real_time", "mthp-64k"].measured.metric == "wall_s"  # type: ignore[union-attr]
     assert "16K (16KPS)" in found.elsewhere and "2M (4KPS)" not in found.elsewhere
+
+
+@pytest.mark.parametrize(
+    ("percent", "low", "high", "size_of_it"),
+    [
+        (17, 1.10, 1.25, "within"),
+        (17, 1.04, 1.09, "larger"),
+        (17, 1.20, 1.30, "smaller"),
+        (-36, 0.80, 0.90, "larger"),
+        (-36, 0.50, 0.60, "smaller"),
+        (0, 1.02, 1.05, "smaller"),
+        (0, 0.95, 0.98, "smaller"),
+        (2, 0.95, 0.99, "larger"),
+        (17, 0.97, 1.05, "larger"),
+        (-100, 0.5, 0.9, "larger"),
+        (17, None, 1.05, "larger"),
+        (17, 1.10, None, "within"),
+        (17, None, None, None),
+        (None, 1.10, 1.25, None),
+    ],
+)
+def test_a_published_change_lies_within_the_interval_or_beyond_all_of_it(
+    percent: float | None, low: float | None, high: float | None, size_of_it: str | None
+) -> None:
+    """In its own direction: a fall by 36% is larger than one by 10% to 20%."""
+    point = next(p for p in of(lpc()).points if p.measured is not None)
+    assert size(percent, replace(known(point.measured), low=low, high=high)) == size_of_it
+    assert size(percent, None) is None
 
 
 def test_words_stand_where_there_are_no_figures() -> None:

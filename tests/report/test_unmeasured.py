@@ -87,5 +87,5 @@ def test_a_cell_that_the_newest_run_does_not_have_stands_as_its_own_newest_run_f
     every = sum(len(cell.comparisons) for cell in found.cells)
     result_page.write(tmp_path / "page.parquet", data)
     result_overview.write(tmp_path)
-    row_of = next(line for line in (tmp_path / "overview.md").read_text().splitlines() if line.startswith("| page.md"))
+    row_of = next(line for line in (tmp_path / "overview.md").read_text().splitlines() if line.startswith("| [page.md"))
     assert row_of.endswith(f"of {every} |")

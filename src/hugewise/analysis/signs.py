@@ -1,16 +1,20 @@
-"""Whether a published sign or trend and a measured one agree, in words. Pure."""
+"""Whether a published sign, size or trend and a measured one agree, in words. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from hugewise.model.published_rows import Level, Measured
 
-__all__ = ["BEYOND", "NOT_HERE", "agreement", "sign", "trend"]
+__all__ = ["BEYOND", "NOT_HERE", "Size", "agreement", "sign", "size", "trend"]
 
 NOT_HERE = "not measured here"
 BEYOND = "beyond what was published"
+
+Size = Literal["within", "larger", "smaller"]
+"""Where a published change lies: within our interval, or beyond all of it."""
 
 
 def sign(value: float) -> int:
@@ -36,6 +40,21 @@ def agreement(published: int | None, measured: Measured | None, ratio: float | N
     if published == 0:
         return "an effect here, none published"
     return "same sign" if ratio is not None and sign(ratio - 1) == published else "opposite sign"
+
+
+def size(percent: float | None, measured: Measured | None) -> Size | None:
+    """Whether the change `percent` that was published lies within the measured interval, or is larger or smaller than
+    all of it, in its own direction (a published 0 has that of the interval). None where nothing is published, or there
+    is no interval: of what was not judged there is none. An end that is not there bounds nothing.
+    """
+    if percent is None or measured is None or (measured.low is None and measured.high is None):
+        return None
+    low = -math.inf if not measured.low else math.log(measured.low)
+    high = math.inf if measured.high is None else math.log(measured.high)
+    said = math.log1p(percent / 100) if percent > -100 else -math.inf
+    if low <= said <= high:
+        return "within"
+    return "larger" if (said > high) == ((percent or low) > 0) else "smaller"
 
 
 def trend(levels: Sequence[Level], better: str) -> tuple[str, str]:

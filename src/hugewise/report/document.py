@@ -100,6 +100,7 @@ class Table:
     metrics the first column names metrics, so that one can be chosen (what a row says of one stands behind a colon)
     titled  the caption stands above as a heading already, and Markdown leaves it out
     turned  a terminal shows rows as columns: for many figures of few arms
+    linked  columns in which names of pages beside this one (`redhat-2021.md`) are links to them in Markdown
     """
 
     caption: str
@@ -110,6 +111,7 @@ class Table:
     titled: bool = False
     turned: bool = False
     metrics: bool = False
+    linked: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -230,11 +232,17 @@ class Document:
 
 
 def table(
-    caption: str, head: Iterable[object], rows: Iterable[Sequence[object]], numeric: int = 1, **looks: bool
+    caption: str,
+    head: Iterable[object],
+    rows: Iterable[Sequence[object]],
+    numeric: int = 1,
+    *,
+    linked: tuple[int, ...] = (),
+    **looks: bool,
 ) -> Table:
     """A table of anything: every entry as text in one line."""
     body = tuple(tuple(map(printable, row)) for row in rows)
-    return Table(printable(caption), tuple(map(printable, head)), body, numeric, **looks)
+    return Table(printable(caption), tuple(map(printable, head)), body, numeric, linked=linked, **looks)
 
 
 def some(*blocks: Block | None) -> tuple[Block, ...]:

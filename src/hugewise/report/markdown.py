@@ -12,6 +12,8 @@ from hugewise.visible import printable
 
 __all__ = ["escape", "markdown"]
 
+_PAGE = re.compile(r"(?<![^\s,(])([A-Za-z0-9][A-Za-z0-9._=+-]{0,119}\.md)(?![^\s,);:])")
+"""The name of a page between blanks, commas or brackets: no path, and no address of anything elsewhere."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|&~$])")
 
 
@@ -96,5 +98,15 @@ def _table(table: doc.Table) -> str:
     if not table.rows:
         return "None."
     rule = "|".join("---:" if place >= table.numeric else "---" for place in range(len(table.head)))
-    head, *rows = (f"| {' | '.join(map(escape, row))} |" for row in (table.head, *table.rows))
-    return "\n".join([head, f"|{rule}|", *rows])
+    rows = (
+        " | ".join(_linked(entry) if place in table.linked else escape(entry) for place, entry in enumerate(row))
+        for row in table.rows
+    )
+    return "\n".join([f"| {' | '.join(map(escape, table.head))} |", f"|{rule}|", *(f"| {row} |" for row in rows)])
+
+
+def _linked(text: str) -> str:
+    """The text with every name of a page in it as a link. A name that could be anything else in Markdown stays text."""
+    return "".join(
+        f"[{escape(part)}]({part})" if place % 2 else escape(part) for place, part in enumerate(_PAGE.split(text))
+    )

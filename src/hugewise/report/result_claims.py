@@ -1,22 +1,31 @@
 """What became of each published claim, by what the runs of a page found. Pure.
 
-A claim is confirmed, contradicted, or not decidable on the machine of the runs; where runs disagree none of it is.
+A claim is confirmed, contradicted, or not decidable on the machine of the runs; where runs disagree none of it is. The
+claims of a page are those of all its runs: one that did not measure a claim says nothing of it, and those that did are
+judged together by their e-values (`analysis.combining`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
+
+from hugewise.analysis.signs import BEYOND, agreement, sign, size
 from hugewise.model.published_rows import Measured, PublishedFinding, PublishedPoint
 from hugewise.model.results import Results
 from hugewise.report.sections import beside
 from hugewise.report.sentences import effect_of
+from hugewise.stats.evidence import TYPICAL, Combined
+from hugewise.study.workload import SMALL
 
-__all__ = ["STANDINGS", "Claimed", "Standing", "claim_line", "claimed"]
+__all__ = ["OPEN", "STANDINGS", "Claimed", "Row", "Standing", "beyond", "claim_line", "claim_of"]
+__all__ += ["claimed", "differing", "found_here", "measured_of"]
 
 Standing = Literal["confirmed here", "contradicted here", "not decidable here"]
-STANDINGS: tuple[Standing, ...] = ("confirmed here", "contradicted here", "not decidable here")
+OPEN: Standing = "not decidable here"
+STANDINGS: tuple[Standing, ...] = ("confirmed here", "contradicted here", OPEN)
 _STANDING: Mapping[str, Standing] = {
     "same sign": "confirmed here",
     "same trend": "confirmed here",
@@ -27,64 +36,185 @@ _STANDING: Mapping[str, Standing] = {
     "an effect here, none published": "contradicted here",
 }
 
+Row = PublishedPoint | PublishedFinding
+
 
 class Claimed(NamedTuple):
-    """A published figure or finding as the newest run has it beside its own, and what became of it over all runs."""
+    """A published figure or finding beside what a run found of it, and what became of it over all runs.
 
-    row: PublishedPoint | PublishedFinding
+    row   of the newest run that decides it as it stands, else of the newest that measured it
+    how   how the two agree, in words, and where one run is not all that there is, what of the others is to be known
+    size  where a published change lies beside the interval of that run, and what else differs where it is beyond it
+    """
+
+    row: Row
     standing: Standing
     how: str
+    size: str = ""
+
+    @property
+    def agrees(self) -> str:
+        """In sign and in size."""
+        return "; ".join(filter(None, (self.how, self.size)))
 
 
-def claimed(runs: Iterable[Results]) -> list[Claimed]:
-    """Every figure and finding of the source; `runs`: the newest first. Where they disagree, nothing is decided: a
-    later run does not undo an earlier one.
+def claimed(runs: Iterable[Results], together: Sequence[Combined] = ()) -> list[Claimed]:
+    """Every figure and finding that a run has beside its own, cell by cell; `runs`: the newest first, `together`: what
+    their e-values say. Where runs disagree, nothing is decided: a later run does not undo an earlier one.
     """
-    newest, *older = map(_standings, runs)
-    found = []
-    for key, (row, word, how) in newest.items():
-        others = {run[key].standing for run in older if key in run}
-        decided = ({word} | others) - {"not decidable here"}
-        if len(decided) == 2:
-            found.append(Claimed(row, "not decidable here", f"{how}; an earlier run says otherwise"))
-        else:
-            found.append(Claimed(row, word, how))
-    return found
+    told: dict[tuple[str, ...], list[Claimed]] = {}
+    for results in runs:
+        for row in _rows(results):
+            one = Claimed(row, *_standing(row, results.margin), _size(row, results))
+            told.setdefault(_key(row), []).append(one)
+    joint: dict[tuple[str, ...], Combined] = {
+        (one.cell, one.arm, one.baseline, one.metric): one for one in together if one.end_point == TYPICAL
+    }
+    found = [_joined(several, joint) for several in told.values()]
+    placed = {claim_of(one.row) for one in found if _placed(one.row)}
+    return [one for one in found if _placed(one.row) or claim_of(one.row) not in placed]
 
 
-def _standings(results: Results) -> dict[tuple[str, ...], Claimed]:
-    """By what they are of."""
-    if results.beside is None:
-        return {}
-    rows: list[PublishedPoint | PublishedFinding] = [*results.beside.points, *results.beside.findings]
-    return {_key(one): Claimed(one, *_standing(one, results.margin)) for one in rows}
+def claim_of(row: Row) -> tuple[str, ...]:
+    """What the row is of, whichever cell and policy of ours stands beside it."""
+    of = (row.quantity, "") if isinstance(row, PublishedPoint) else (row.words, row.condition)
+    return (row.entry, *of, row.arm, row.baseline)
 
 
-def _key(one: PublishedPoint | PublishedFinding) -> tuple[str, ...]:
-    of = (one.quantity, one.cell) if isinstance(one, PublishedPoint) else (one.words, one.condition)
-    return (one.entry, *of, one.arm, one.baseline, one.policy)
+def measured_of(row: Row) -> list[tuple[str, Measured]]:
+    """The cells that were measured of it, each with what was found there."""
+    if isinstance(row, PublishedPoint):
+        return [] if row.measured is None else [(row.cell, row.measured)]
+    return [(level.cell, level.measured) for level in row.measured if level.measured is not None]
 
 
-def _standing(one: PublishedPoint | PublishedFinding, margin: float) -> tuple[Standing, str]:
+def _rows(results: Results) -> list[Row]:
+    return [] if results.beside is None else [*results.beside.points, *results.beside.findings]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (row.cell,) if isinstance(row, PublishedPoint) else tuple(level.cell for level in row.measured)
+
+
+def _placed(row: Row) -> bool:
+    """Whether the row is of a cell of ours: others say why there is none, which holds for their own run alone."""
+    return any(_cells(row))
+
+
+def _key(row: Row) -> tuple[str, ...]:
+    return (*claim_of(row), row.policy, *_cells(row))
+
+
+def _joined(several: Sequence[Claimed], joint: Mapping[tuple[str, ...], Combined]) -> Claimed:
+    """What the runs say of one claim in one cell, the newest first."""
+    told = [one for one in several if measured_of(one.row)] or several[:1]
+    newest = told[0]
+    decided = [one for one in told if one.standing != OPEN]
+    if len({one.standing for one in decided}) > 1:
+        says = "an earlier run says otherwise" if newest.standing != OPEN else "earlier runs disagree"
+        return newest._replace(standing=OPEN, how=f"{newest.how}; {says}")
+    if len(told) == 1:
+        return newest
+    agreed = _together(newest.row, joint)
+    standing = _STANDING.get(agreed, OPEN)
+    if standing != OPEN:
+        if decided and decided[0].standing != standing:
+            return newest._replace(standing=OPEN, how=f"{newest.how}; the runs together say otherwise: {agreed}")
+        first = decided[0] if decided else newest
+        return first._replace(standing=standing, how=f"{agreed}, by {len(told)} runs together")
+    if decided and len(decided) < len(told):
+        return decided[0]._replace(how=f"{decided[0].how}, by {len(decided)} of {len(told)} runs")
+    return decided[0] if decided else newest
+
+
+def _together(row: Row, joint: Mapping[tuple[str, ...], Combined]) -> str:
+    """How the claim agrees with what the e-values of several runs say together; empty where they say nothing.
+
+    Of a trend they never do: it is a matter of intervals, which are not multiplied.
+    """
+    if row.agreement == BEYOND or (isinstance(row, PublishedFinding) and row.effect == "grows"):
+        return ""
+    found = measured_of(row)
+    if len(found) != 1:
+        return ""
+    ((cell, measured),) = found
+    one = joint.get((cell, measured.arm, measured.baseline, measured.metric))
+    if one is None or one.verdict not in {"better", "worse"}:
+        return ""
+    judged = replace(measured, verdict=one.verdict)
+    if isinstance(row, PublishedPoint):
+        said = None if row.percent is None else sign(row.percent)
+        return agreement(said, judged, 2.0 if one.direction == "larger" else 0.5)
+    # Of words only better and worse are known, so that the verdict is what is compared.
+    said = {"better": 1, "worse": -1}.get(row.effect, 0)
+    return agreement(said, judged, 2.0 if one.verdict == "better" else 0.5)
+
+
+def _standing(one: Row, margin: float) -> tuple[Standing, str]:
     """What an agreement (`analysis.signs`) makes of a published claim, on the machine of the run, and the agreement."""
-    word = _STANDING.get(one.agreement, "not decidable here")
+    word = _STANDING.get(one.agreement, OPEN)
     small = isinstance(one, PublishedPoint) and one.percent is not None and abs(one.percent) / 100 <= margin
     if one.agreement == "equivalent here" and small:
-        return "not decidable here", f"{one.agreement}, and what was published is within that margin"
+        return OPEN, f"{one.agreement}, and what was published is within that margin"
     return word, one.agreement
 
 
-def claim_line(one: PublishedPoint | PublishedFinding) -> str:
+def _size(row: Row, results: Results) -> str:
+    """Where the published change lies beside the interval; beyond it, what else differs and may be behind that."""
+    said = beside.published_size(row)
+    if not beyond(row):
+        return said
+    others = [what for what, _ in _others(results)]
+    others += ["stand-in"] if any(measured.stand_ins for _, measured in measured_of(row)) else []
+    return f"{said} (other here: {', '.join(others)})" if others else said
+
+
+def beyond(row: Row) -> bool:
+    """Whether the published change lies outside of our interval."""
+    return isinstance(row, PublishedPoint) and size(row.percent, row.measured) in {"larger", "smaller"}
+
+
+def differing(results: Results) -> str:
+    """What differs from the published experiment beside the effect, in a sentence; empty where nothing is known."""
+    told = [f"the {what} ({how})" for what, how in _others(results)]
+    told += [
+        f"a stand-in ({words})" for words in dict.fromkeys(one for cell in results.cells for one in cell.stand_ins)
+    ]
+    if not told:
+        return ""
+    what = "Where a published change is beyond our interval, what else is other here may be behind it"
+    return f"{what}: {'; '.join(told)}."
+
+
+def _others(results: Results) -> Iterator[tuple[str, str]]:
+    """What differs of machine, kernel and sizes, each with how."""
+    found = results.beside
+    if found is None:
+        return
+    sides = (("machine", found.machine, found.here_machine), ("kernel", found.kernel, found.here_kernel))
+    for what, theirs, mine in sides:
+        if theirs != mine:
+            yield what, f"published {theirs or 'not told'}; here {mine or 'not told'}"
+    scale = results.options.get("scale", SMALL)
+    if scale != "published":
+        yield "scale", f"sizes of the scale {scale} here"
+
+
+def claim_line(one: Row) -> str:
     """A line: what the source says, what was found, and why they cannot be held against each other."""
     if isinstance(one, PublishedPoint):
         said = f"{one.entry}, {one.quantity}: {one.arm} against {one.baseline} {beside.published_change(one)}"
-        found = [_found(one.cell, one.measured)] if one.measured is not None else []
     else:
         said = f"{one.entry}: “{beside.published_words(one)}” ({one.arm} against {one.baseline})"
-        found = [_found(level.cell, level.measured) for level in one.measured if level.measured is not None]
+    return f"{said}. Here: {found_here(one)}"
+
+
+def found_here(one: Row) -> str:
+    """What was found of it, cell by cell, and why it cannot be held against the published side."""
+    found = [_found(cell, measured) for cell, measured in measured_of(one)]
     reasons = {one.reason} if isinstance(one, PublishedPoint) else {one.reason, *(each.reason for each in one.measured)}
     why = f"; {'; '.join(sorted(filter(None, reasons)))}" if any(reasons) else ""
-    return f"{said}. Here: {'; '.join(found) or 'nothing'}{why}"
+    return f"{'; '.join(found) or 'nothing'}{why}"
 
 
 def _found(cell: str, measured: Measured) -> str:

@@ -1,37 +1,38 @@
-"""What all pages of results say together: each published claim, and what is commonly said of page sizes.
+"""What all pages of results say together: each claim of every publication, and what is commonly said of page sizes.
 
     write(Path("docs/results"))   # overview.md and folklore.md, from the data of every page in the folder
 
-A claim is *confirmed here*, *contradicted here* or *not decidable here*, by what the runs of its study found; nothing
-is chosen by hand.
+A claim is *confirmed here*, *contradicted here* or *not decidable here*, by what the runs of its studies found; nothing
+is chosen by hand, and none is left out because no run met it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from hugewise import published
 from hugewise.files import write_whole
-from hugewise.model.published_rows import PublishedFinding, PublishedPoint
-from hugewise.model.results import CellResult, Comparison
-from hugewise.published.folklore import CommonClaim, claims
-from hugewise.report.document import Block, Document, Line, Section, table
+from hugewise.published import Published
+from hugewise.report.document import Block, Document, Line, Points, Section, Table, table
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
-from hugewise.report.result_claims import STANDINGS, Claimed, claim_line, claimed
-from hugewise.report.result_page import MARK, RESERVED, PageData, made_here, read, refuse_others, standing
-from hugewise.report.sentences import effect_of
+from hugewise.report.result_answers import Answer, Told, answer
+from hugewise.report.result_claims import OPEN, STANDINGS, claim_of
+from hugewise.report.result_folklore import folklore
+from hugewise.report.result_page import MARK, RESERVED, PageData, claims_of, made_here, read, refuse_others, standing
+from hugewise.report.source_claims import SourceClaim, arms_elsewhere, claims_in, restating, shipped_studies, ways
+from hugewise.study.study import Study
 
-__all__ = ["check", "folklore", "overview", "pages", "verdict_on", "write"]
+__all__ = ["check", "folklore", "overview", "pages", "write"]
 
-_NOT_TESTED = "not tested here"
+_CLAIM = ("claim", "here", "what was found, or why not", "what it would take", "page")
 
 
 def write(folder: Path) -> list[Path]:
     """overview.md and folklore.md of the pages in `folder`; their paths. Raises UserError where one is somebody's,
-    RunError, OSError.
+    RunError, StudyError, OSError.
     """
     found = pages(folder)
     told = {folder / f"{name}.md": make(found) for name, make in zip(RESERVED, (overview, folklore), strict=True)}
@@ -53,117 +54,110 @@ def pages(folder: Path) -> dict[str, PageData]:
     return {path.stem: read(path) for path in paths if made_here(path.with_suffix(".md"))}
 
 
-def overview(found: Mapping[str, PageData]) -> Document:
-    """A table of the publications, then of each its claims."""
+def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = None) -> Document:
+    """A table of the publications and one of the pages, then of each publication every claim.
+
+    `studies` are those that come with hugewise: what of a publication no page has, they would test. Raises StudyError.
+    """
+    known = shipped_studies() if studies is None else studies
     rows = []
     sections = []
-    for name, data in found.items():
-        results = data.runs[0].results
-        decided = [one for _, found in standing(data) for cell in found.cells for one in cell.judged]
-        told = claimed(one.results for one in data.runs)
-        counts = Counter(one.standing for one in told)
-        rows.append(
-            (
-                *(f"{name}.md", results.question, *(counts[word] for word in STANDINGS)),
-                f"{sum(one.verdict in {'better', 'worse', 'equivalent'} for one in decided)} of {len(decided)}",
-            )
-        )
-        if told:
-            sections.append(Section(name, tuple(_claims(told))))
-    head = ("page", "question", *STANDINGS, "comparisons decided")
+    for name in published.names():
+        source = published.load(name)
+        answers = _answers(source, found, known)
+        counts = Counter(one.standing for one in answers.values())
+        sizes = [one.size for one in answers.values() if one.size is not None]
+        within = f"{sizes.count('within')} of {len(sizes)}" if sizes else NOTHING
+        rows.append((_title(source), len(answers), *(counts[word] for word in STANDINGS), within))
+        sections.append(Section(_title(source), tuple(_source(source, answers, found, known))))
+    head = ("publication", "claims", *STANDINGS, "published change within our interval")
     return Document(
         title="Results",
         lead=(
             Line(
                 "What hugewise found when it made the published experiments again, on the machine that each page"
                 " names. Machine, kernel and size differ from the published ones: a sign can be confirmed or"
-                " contradicted here, and no more. Each page is made from the data beside it; nothing by hand."
+                " contradicted here, and a size lies within our interval or beyond it. Each page is made from the data"
+                " beside it; nothing by hand. Every claim of the publications stands below, also those that no run has"
+                " met, with what a verdict would take."
             ),
-            table("the studies, and what became of what was published", head, rows, 2),
+            table("the publications, and what became of their claims", head, rows, 1),
+            _pages(found),
         ),
         sections=tuple(sections),
     )
 
 
-def _claims(told: list[Claimed]) -> Iterator[Block]:
-    rows = [(word, claim_line(one.row), one.how) for word in STANDINGS[:2] for one in told if one.standing == word]
-    if rows:
-        yield table("decided", ("", "claim, and what was found", "how they agree"), rows, 3)
-    open_: Counter[str] = Counter()
-    for one in told:
-        if one.standing == "not decidable here":
-            open_[f"{one.how}{f': {why}' if (why := _why(one.row)) else ''}"] += 1
-    if open_:
-        yield table("not decidable here", ("why", "claims"), list(open_.items()), 1)
-
-
-def _why(one: PublishedPoint | PublishedFinding) -> str:
-    if one.reason or isinstance(one, PublishedPoint):
-        return one.reason
-    return next((level.reason for level in one.measured if level.reason), "")
-
-
-def folklore(found: Mapping[str, PageData]) -> Document:
-    """Each common claim, who says it, what tests it, and what was found."""
+def _pages(found: Mapping[str, PageData]) -> Table:
     rows = []
-    for claim in claims():
-        word, told = verdict_on(claim, found)
-        studies = ", ".join(dict.fromkeys(one.study for one in claim.tested)) or "no study of hugewise"
-        rows.append((claim.says, "; ".join(claim.sources), studies, word, told))
-    head = ("it is said", "by", "tested by", "here", "what was found")
-    return Document(
-        title="Folklore",
-        lead=(
-            Line(
-                "What is commonly said of page sizes, and what the studies found of it. A claim is confirmed here where"
-                " comparisons decided for it and none against it; the reverse contradicts it; both make it mixed here."
-            ),
-            table("claims", head, rows, 5),
-        ),
-        sections=(),
-    )
+    for name, data in found.items():
+        decided = [one for _, found in standing(data) for cell in found.cells for one in cell.comparisons]
+        counts = Counter(one.standing for one in claims_of(data))
+        rows.append(
+            (
+                *(f"{name}.md", data.runs[0].results.question, *(counts[word] for word in STANDINGS)),
+                f"{sum(one.verdict in {'better', 'worse', 'equivalent'} for one in decided)} of {len(decided)}",
+            )
+        )
+    head = ("page", "question", *STANDINGS, "comparisons decided")
+    return table("the pages, and what became of what was published, cell by cell", head, rows, 2, linked=(0,))
 
 
-def verdict_on(claim: CommonClaim, found: Mapping[str, PageData]) -> tuple[str, str]:
-    """What the pages make of a claim, in a word, and the comparisons that say so."""
-    votes: dict[bool | None, list[str]] = {True: [], False: [], None: []}
-    for test in claim.tested:
-        if (data := found.get(test.study)) is None:
-            continue
-        for cell in (cell for run in data.runs for cell in run.results.cells):
-            if fnmatchcase(cell.cell, test.cells):
-                for one in cell.judged:
-                    if one.metric == (claim.metric or cell.metric.name) and (side := _side(claim, cell, one)):
-                        votes[_vote(claim, one, side)].append(f"{cell.cell}, {one.arm}: {one.metric} {effect_of(one)}")
-    if not any(votes.values()):
-        return _NOT_TESTED, NOTHING
-    if votes[True] and votes[False]:
-        return "mixed here", _listed(votes[True] + votes[False])
-    if votes[True]:
-        return STANDINGS[0], _listed(votes[True])
-    if votes[False]:
-        return STANDINGS[1], _listed(votes[False])
-    return STANDINGS[2], f"{len(votes[None])} undecided: {_listed(votes[None])}"
+def _title(source: Published) -> str:
+    return f"{source.source.title} ({source.source.publisher}, {source.source.date})"
 
 
-def _side(claim: CommonClaim, cell: CellResult, one: Comparison) -> int:
-    """1 where the comparison's arm is said to be better, -1 where its baseline is, 0 where it tests nothing of it."""
-    policies = {arm.arm: arm.policy for arm in cell.arms}
-    arm, baseline = policies.get(one.arm, ""), policies.get(one.baseline, "")
-    if arm in claim.better and baseline in claim.worse:
-        return 1
-    return -1 if arm in claim.worse and baseline in claim.better else 0
+def _answers(source: Published, found: Mapping[str, PageData], studies: Sequence[Study]) -> dict[SourceClaim, Answer]:
+    """Every claim of the source with its answer by all pages."""
+    told: dict[tuple[str, ...], list[Told]] = {}
+    for name, data in found.items():
+        if _source_of(data) == source.name:
+            for one in claims_of(data):
+                told.setdefault(claim_of(one.row), []).append(Told(name, data, one))
+    every = tuple(found.values())
+    return {
+        claim: answer(
+            claim,
+            told.get(claim.key, ()),
+            ways(claim, source, studies),
+            arms_elsewhere(claim, source, studies),
+            every,
+        )
+        for claim in claims_in(source)
+    }
 
 
-def _vote(claim: CommonClaim, one: Comparison, side: int) -> bool | None:
-    """Whether the comparison speaks for the claim; None where it is undecided."""
-    if one.verdict in {"undecided", "none"}:
-        return None
-    if claim.expects == "equivalent":
-        return one.verdict == "equivalent" or (one.verdict == "better") == (side > 0)
-    return one.verdict == ("better" if side > 0 else "worse")
+def _source_of(data: PageData) -> str | None:
+    return next((run.results.beside.name for run in data.runs if run.results.beside is not None), None)
 
 
-def _listed(lines: list[str]) -> str:
-    few = lines[:4]
-    return "; ".join(few) + (f"; and {len(lines) - len(few)} more" if len(lines) > len(few) else "")
+def _source(
+    source: Published, answers: Mapping[SourceClaim, Answer], found: Mapping[str, PageData], studies: Sequence[Study]
+) -> Iterator[Block]:
+    rows = list(_studies(source, found, studies))
+    if rows:
+        yield table("the studies that restate it", ("study", "question", "page"), rows, 3, linked=(2,))
+    for entry in dict.fromkeys(claim.entry for claim in answers):
+        of_entry = [
+            (claim.said, one.standing, one.found, one.takes, ", ".join(f"{name}.md" for name in one.where) or NOTHING)
+            for claim, one in answers.items()
+            if claim.entry == entry
+        ]
+        yield table(entry, _CLAIM, of_entry, len(_CLAIM), linked=(len(_CLAIM) - 1,))
+    classified = tuple(f"“{one.text}”" for one in source.findings if one.claim)
+    if classified:
+        yield Line("In the source's own words, from which the claims above are taken:")
+        yield Points(classified)
+    alone = tuple(f"“{one.text}”" for one in source.findings if not one.claim)
+    if alone:
+        yield Line(f"Said in words that no comparison of two arms tests, and {OPEN}:")
+        yield Points(alone)
+
+
+def _studies(
+    source: Published, found: Mapping[str, PageData], studies: Sequence[Study]
+) -> Iterator[tuple[str, str, str]]:
+    """Each study of the source with its pages, or that it was not run."""
+    for study in restating(source, studies):
+        names = [f"{name}.md" for name, data in found.items() if data.runs[0].results.study == study.name]
+        yield study.name, study.question, ", ".join(names) or f"not run: hugewise run {study.name}"

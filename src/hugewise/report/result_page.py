@@ -33,7 +33,7 @@ from hugewise.report.figures.theme import colours
 from hugewise.report.foretold import foretold
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
-from hugewise.report.result_claims import STANDINGS, claim_line, claimed
+from hugewise.report.result_claims import STANDINGS, Claimed, beyond, claim_line, claimed, differing
 from hugewise.report.result_runs import facts
 from hugewise.report.sections import beside
 from hugewise.report.sections.levels import levels
@@ -52,6 +52,7 @@ __all__ = [
     "PageData",
     "PageRun",
     "add",
+    "claims_of",
     "document",
     "made_here",
     "read",
@@ -284,14 +285,17 @@ def _compared(results: Results) -> Iterator[Comparison]:
 
 def _claims(data: PageData) -> Iterator[Section]:
     """What was published, each with what was found here, by how they agree."""
-    if data.runs[0].results.beside is None:
+    if all(one.results.beside is None for one in data.runs):
         return
     blocks: list[Block] = []
+    every = claims_of(data)
     for word in STANDINGS:
-        found = [one for one in claimed(one.results for one in data.runs) if one.standing == word]
-        told = tuple(dict.fromkeys(f"{claim_line(one.row)} ({one.how})" for one in found))
+        found = [one for one in every if one.standing == word]
+        told = tuple(dict.fromkeys(f"{claim_line(one.row)} ({one.agrees})" for one in found))
         if told:
             blocks += [Heading(f"{word[0].upper()}{word[1:]} ({len(told)})"), Points(told)]
+    if any(beyond(one.row) for one in every) and (why := differing(data.runs[0].results)):
+        blocks.append(Line(why))
     yield Section("Published, and found here", tuple(blocks) or (Line("Nothing of it was measured."),))
 
 
@@ -346,6 +350,16 @@ def _needed(row: Row | None) -> tuple[str, str]:
     if row is None or row.needed is None:
         return NOTHING, NOTHING
     return f"{row.needed:,}", NOTHING if row.seconds is None else format_duration(row.needed * row.seconds)
+
+
+def claims_of(data: PageData) -> list[Claimed]:
+    """What became of each published claim, by all runs of the page."""
+    together: tuple[Combined, ...] = ()
+    sources = [one.evidence for one in data.runs if one.evidence is not None]
+    if len(sources) > 1:
+        with contextlib.suppress(UserError):  # why they cannot be put together stands on the page
+            together = combining.combined(sources, data.runs[0].results.confidence).comparisons
+    return claimed((one.results for one in data.runs), together)
 
 
 def _together(data: PageData) -> Iterator[Section]:

@@ -27,8 +27,9 @@ class CommonClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     programs    kinds of servers, names of programs, or `lib:NAME` for those that have that allocator mapped
     expects     equivalent: the claim is that `better` is as good as `worse`, not that it is better
-    metric      of the comparisons that test it; null: the one that each cell judges
+    metric      of the comparisons that test it; null: what each cell judges of speed
     tested      what tests it; none: no study of hugewise does
+    takes       where none does: what a test would take
     """
 
     id: str
@@ -40,6 +41,11 @@ class CommonClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     expects: Literal["better", "equivalent"] = "better"
     metric: str | None = None
     tested: tuple[TestedBy, ...] = ()
+    takes: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.tested) == bool(self.takes):
+            raise ValueError(f"{self.id}: a claim is tested by a study, or says what a test would take")
 
 
 class _Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hugewise.analysis.signs import Size, size
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.published_rows import APART, Beside, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.published import Sample
@@ -17,17 +18,23 @@ from hugewise.report.numbers import MINUS, NOTHING
 from hugewise.report.sections.stand_ins import behind
 from hugewise.report.sentences import SYMBOLS, effect_of
 
-__all__ = ["beside", "brief", "introduction", "judged", "published_change", "published_figures", "published_words"]
-__all__ += ["remarks", "tables"]
+__all__ = ["beside", "brief", "change_as_printed", "introduction", "judged", "published_change", "published_figures"]
+__all__ += ["published_size", "published_words", "remarks", "tables"]
 
 _TITLE = "Published beside measured"
 
 _POINTS = (
     *("published quantity", "published arm", "published change", "published figures"),
-    *("measured policy", "measured metric", "measured change (interval)", "n", "verdict", "signs"),
+    *("measured policy", "measured metric", "measured change (interval)", "n", "verdict", "sign, size"),
 )
 _DIFFERENCE = 7  # the column before which the difference of counts stands
 _MARK = "✱"
+_SIZES: dict[Size | None, str] = {
+    "within": "published change within our interval",
+    "larger": "published change larger than all of our interval",
+    "smaller": "published change smaller than all of our interval",
+    None: "",
+}
 _MOST = 12  # lines on a terminal
 
 _FINDINGS = (
@@ -134,9 +141,12 @@ def judged(beside: Beside) -> Iterator[str]:
 
 def published_change(point: PublishedPoint) -> str:
     """`+17%`, as the source prints it; its sign says whether the arm's value is larger."""
-    if point.percent is None:
-        return NOTHING
-    return _sign(f"{point.percent:+.12g}%") if point.percent else "0%"
+    return NOTHING if point.percent is None else change_as_printed(point.percent)
+
+
+def change_as_printed(percent: float) -> str:
+    """The same of the figure alone."""
+    return _sign(f"{percent:+.12g}%") if percent else "0%"
 
 
 def published_figures(point: PublishedPoint) -> str:
@@ -147,6 +157,11 @@ def published_figures(point: PublishedPoint) -> str:
     for name, sample in ((point.baseline, point.baseline_sample), (point.arm, point.arm_sample)):
         parts.append(f"{name} {_sample(sample, point.unit, point.confidence)}")
     return f"{point.statistic}: {'; '.join(parts)}"
+
+
+def published_size(row: PublishedPoint | PublishedFinding) -> str:
+    """Where the published change lies beside our interval; empty where there is no figure, or no interval."""
+    return _SIZES[size(row.percent, row.measured)] if isinstance(row, PublishedPoint) else ""
 
 
 def published_words(finding: PublishedFinding) -> str:
@@ -187,7 +202,7 @@ def _point(point: PublishedPoint) -> tuple[str, ...]:
         published_figures(point),
         point.policy or NOTHING,
         *_side(point.measured, point.reason),
-        point.agreement,
+        "; ".join(filter(None, (point.agreement, published_size(point)))),
     )
 
 

@@ -1,0 +1,261 @@
+"""The answer to a claim of a publication by all pages together: one, the best founded, with where it stands. Pure.
+
+    answer(claim, told, ways, elsewhere, data)
+
+`told` are the rows of the claim on all pages, whose `data` know hours. What is decided stands before what is not; of
+several that decide alike, the one at the highest confidence, then with the most pairs. Where cells or pages decide in
+opposite ways nothing is decided. What is open says what it would take: pairs and hours from the page's forecast, or the
+machine, the counter or the arm that was not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from hugewise.analysis.forecast import TYPICAL, Forecast, Row
+from hugewise.analysis.signs import BEYOND, NOT_HERE, Size, size
+from hugewise.model.metric import NOT_IN_EMULATION
+from hugewise.model.published_rows import Measured, PublishedFinding, PublishedPoint
+from hugewise.quantity import format_duration
+from hugewise.report import numbers
+from hugewise.report.numbers import NOTHING
+from hugewise.report.result_claims import OPEN, STANDINGS, Claimed, Standing, found_here, measured_of
+from hugewise.report.result_page import PageData
+from hugewise.report.source_claims import Guests, SourceClaim, Way
+from hugewise.study.workload import SMALL
+
+__all__ = ["Answer", "Told", "answer", "open_pairs", "way_words"]
+
+_ANOTHER = "a run that measures it"
+_UNPRINTED = "a published change: none is printed"
+_MOST = 3
+"""So many ways to test a claim are named."""
+_LACKING = (
+    "no policy of the study",
+    "no cell of it",
+    "the baseline ",
+    *(" was not run in this cell", " was not compared in this cell", " is not varied here", " has one level here"),
+)
+"""Of the reasons of `analysis.beside`: the run had no such arm or cells, which another run may have."""
+_OPEN = ("equivalent here", "undecided here", "no verdict here", "not judged here", "no change published", BEYOND)
+"""What is open, the best founded first."""
+
+
+class Told(NamedTuple):
+    """A row of a page."""
+
+    page: str
+    data: PageData
+    claimed: Claimed
+
+
+class Answer(NamedTuple):
+    """What became of a claim.
+
+    found  what was found, and how it agrees
+    takes  what a verdict would take
+    where  the names of the pages
+    size   where the published change lies beside the interval of what was found; null where one of both is not there
+    """
+
+    standing: Standing
+    found: str
+    takes: str
+    where: tuple[str, ...]
+    size: Size | None = None
+
+
+def answer(
+    claim: SourceClaim,
+    told: Sequence[Told],
+    ways: Sequence[Way] = (),
+    elsewhere: Sequence[str] = (),
+    data: Sequence[PageData] = (),
+) -> Answer:
+    """The claim's answer. `ways`: studies that test it; `elsewhere`: studies that have its arms on other workloads."""
+    by = {word: [one for one in told if one.claimed.standing == word] for word in STANDINGS}
+    for_it, against, undecided = by.values()
+    if for_it and against:
+        pages = {one.page for one in (*for_it, *against)}
+        both = f"confirmed in {_places(for_it, pages)}, contradicted in {_places(against, pages)}: here it depends"
+        return Answer(OPEN, both, "what the cells differ in, as a factor of one study", _pages([*for_it, *against]))
+    if decided := for_it or against:
+        best = max(decided, key=_weight)
+        others = [one for one in decided if one is not best]
+        also = f"; likewise in {_places(others, {one.page for one in decided})}" if others else ""
+        return Answer(best.claimed.standing, f"{_found(best)}{also}", NOTHING, _pages([best, *others]), _size(best))
+    if undecided:
+        best = min(undecided, key=lambda one: (_rank(one), -_weight(one)[1]))
+        untried = list(_untried(claim, [one for one in ways if one not in _tried(told, ways)], ways, elsewhere, data))
+        takes = "; or ".join(_takes(best, untried)) if claim.printed else _UNPRINTED
+        return Answer(OPEN, _found(best), takes or _ANOTHER, _pages([best]), _size(best))
+    found = "not run" if ways else "no study of hugewise has these arms on this workload"
+    takes = "; or ".join(_untried(claim, ways, ways, elsewhere, data)) if claim.printed else _UNPRINTED
+    return Answer(OPEN, found, takes, ())
+
+
+def open_pairs(data: PageData, cell: str, arm: str) -> tuple[Forecast, Row] | None:
+    """The forecast of a comparison by the newest run that has one with its pairs."""
+    for run in data.runs:
+        if run.forecast is not None:
+            for row in run.forecast.rows:
+                if (row.cell, row.arm, row.end_point) == (cell, arm, TYPICAL) and row.needed is not None:
+                    return run.forecast, row
+    return None
+
+
+def way_words(way: Way, data: Sequence[PageData]) -> str:
+    """What to type to take the way, what it needs, and how long it takes if a page knows that."""
+    return f"{way.command}{_NEEDS[way.guests]}{_left_out(way, data)}{_hours(way, data)}"
+
+
+def _weight(one: Told) -> tuple[float, int]:
+    found = [measured for _, measured in measured_of(one.claimed.row)]
+    return max((each.confidence or 0.0 for each in found), default=0.0), max((each.n for each in found), default=0)
+
+
+def _rank(one: Told) -> int:
+    """How well an open row is founded: from runs that disagree to those that measured nothing of it."""
+    how = one.claimed.how
+    if "; " in how:
+        return -1
+    return next((place for place, word in enumerate(_OPEN) if how.startswith(word)), len(_OPEN))
+
+
+def _places(told: Sequence[Told], pages: Collection[str]) -> str:
+    """`cell, policy`, each with its page where there are several `pages`."""
+    named = []
+    for one in told:
+        cells = [f"{cell}, {measured.arm}" for cell, measured in measured_of(one.claimed.row)]
+        place = f"{cells[0]} to {cells[-1]}" if len(cells) > 1 else "".join(cells)
+        named.append(f"{place} ({one.page})" if len(pages) > 1 else place)
+    return "; ".join(dict.fromkeys(named))
+
+
+def _size(one: Told) -> Size | None:
+    row = one.claimed.row
+    return size(row.percent, row.measured) if isinstance(row, PublishedPoint) else None
+
+
+def _pages(told: Sequence[Told]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.page for one in told))
+
+
+def _found(one: Told) -> str:
+    """What was found and how it agrees; where nothing was measured, why not."""
+    found = found_here(one.claimed.row)
+    return f"{found}: {one.claimed.agrees}" if measured_of(one.claimed.row) else found.removeprefix("nothing; ")
+
+
+def _reason(row: PublishedPoint | PublishedFinding) -> str:
+    levels = row.measured if isinstance(row, PublishedFinding) else ()
+    return row.reason or next((level.reason for level in levels if level.reason), "")
+
+
+def _takes(best: Told, untried: Sequence[str]) -> Iterator[str]:
+    """What would decide it, one or the other; `untried`: what no run has tried."""
+    row, how = best.claimed.row, best.claimed.how
+    found = measured_of(row)
+    if not found or how == NOT_HERE:
+        yield from _obstacle(best, untried)
+    elif "within that margin" in how and isinstance(row, PublishedPoint):
+        yield f"a margin below {abs(row.percent or 0):g}%"
+    elif "; " in how:
+        yield "a further run: those that there are disagree"
+    elif how == BEYOND:
+        yield f"a cell of what is said{f': {row.condition}' if isinstance(row, PublishedFinding) else ''}"
+    elif how == "not judged here":
+        yield f"a run that judges {found[0][1].metric}, which was measured beside what is judged"
+    else:
+        ends = found if len(found) < 3 else (found[0], found[-1])
+        yield "; ".join(_more(best.data, cell, measured) for cell, measured in ends)
+
+
+def _obstacle(best: Told, untried: Sequence[str]) -> Iterator[str]:
+    """What was in the way of a measurement."""
+    reason = _reason(best.claimed.row)
+    if reason.startswith("left out: "):
+        yield _had(best.data, reason.removeprefix("left out: "))
+    elif reason == NOT_IN_EMULATION:
+        yield "a processor's own clock and counters (KVM)"
+    elif reason.startswith("no metric of this cell"):
+        yield "a run that measures it in that cell"
+    elif not any(part in reason for part in _LACKING):
+        lacking = reason == "0 in both" or reason.endswith(" is 0")
+        yield "a cell in which it is not 0" if lacking else "another machine or hypervisor"
+        return  # a run of other cells would lack it too
+    yield from untried
+
+
+def _more(data: PageData, cell: str, measured: Measured) -> str:
+    """How many pairs a verdict takes, by the page's forecast."""
+    known = open_pairs(data, cell, measured.arm)
+    if known is None:
+        return f"more than {measured.n} pairs in {cell}: from so few there is no forecast"
+    forecast, row = known
+    time = "" if row.seconds is None or row.needed is None else f", {format_duration(row.needed * row.seconds)}"
+    return f"{row.needed:,} pairs{time} in {cell}, for a change of {numbers.percent(forecast.effect)}"
+
+
+def _had(data: PageData, reason: str) -> str:
+    left = (one for run in data.runs for one in run.results.left_out if one.reason == reason)
+    packages = dict.fromkeys(name for one in left for name in one.packages)
+    return f"the packages {', '.join(packages)}" if packages else f"a machine where this is not so: {reason}"
+
+
+def _untried(
+    claim: SourceClaim,
+    untried: Sequence[Way],
+    ways: Sequence[Way],
+    elsewhere: Sequence[str],
+    data: Sequence[PageData],
+) -> Iterator[str]:
+    """The ways that no run has taken, those on the host first; where there are no ways at all, what a study needs."""
+    for one in sorted(untried, key=lambda one: bool(one.guests))[:_MOST]:
+        yield way_words(one, () if claim.parameters else data)  # a trend takes more than the verdicts of its ends
+    if not ways:
+        limits = ", ".join(f"{name} up to {most:g}" for name, most in claim.within)
+        grows = f" and several levels of {' or '.join(claim.parameters)}" if claim.parameters else ""
+        have = f" (the arms are in {', '.join(elsewhere)})" if elsewhere else ""
+        needs = f"{grows}{f', {limits},' if limits else ''}"
+        yield f"a study with an arm for {claim.arm} against {claim.baseline}{needs} on this workload{have}"
+
+
+def _tried(told: Sequence[Told], ways: Sequence[Way]) -> list[Way]:
+    """The ways of which a run has all that the study gives: its cell and its arm, measured or with no value there."""
+    found = []
+    for one in told:
+        row = one.claimed.row
+        cells = [row.cell] if isinstance(row, PublishedPoint) else [level.cell for level in row.measured]
+        if not any(part in _reason(row) for part in _LACKING):
+            own = [way for way in ways if way.study == one.data.runs[0].results.study]
+            found += [way for way in own if any(map(way.has, cells))]
+    return found
+
+
+_NEEDS: Mapping[Guests, str] = {
+    "": "",
+    "emulated": " under KVM (guests that are emulated measure no time)",
+    "counting": " with guests under KVM that measure instead of counting instructions",
+}
+
+
+def _left_out(way: Way, data: Sequence[PageData]) -> str:
+    """Why a run of it left the arm out, which another machine may not."""
+    for results in (run.results for page in data for run in page.runs if run.results.study == way.study):
+        for one in results.left_out:
+            if one.policy == way.policy and (one.cell == "*" or way.has(one.cell)):
+                return f" on a machine where this is not so: {one.reason}"
+    return ""
+
+
+def _hours(way: Way, data: Sequence[PageData]) -> str:
+    """What a verdict takes if it is as noisy as a measured neighbour, as the page of the study has it."""
+    for page in data:
+        newest = page.runs[0].results
+        if (newest.study, newest.options.get("scale", SMALL)) == (way.study, way.scale):
+            for one in page.unmeasured:
+                if way.has(one.cell) and one.pairs is not None and one.seconds is not None:
+                    return f" ({one.pairs:,} pairs, {format_duration(one.seconds)}, if as noisy as {one.neighbour})"
+    return ""

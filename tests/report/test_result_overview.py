@@ -1,0 +1,218 @@
+"""The overview: every claim of the five publications once, with the best-founded answer, where, and what it takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from hugewise import published
+from hugewise.analysis.forecast import Forecast, Row
+from hugewise.model.results import LeftOut, Results
+from hugewise.report.document import Table
+from hugewise.report.markdown import markdown
+from hugewise.report.result_answers import Answer, Told, answer
+from hugewise.report.result_claims import OPEN, STANDINGS, Claimed, claim_of, claimed
+from hugewise.report.result_overview import overview
+from hugewise.report.result_page import PageData, PageRun, claims_of
+from hugewise.report.source_claims import SourceClaim, claims_in, shipped_studies, ways
+from hugewise.report.unmeasured import Unmeasured
+from tests.build import known, restated
+
+LPC = "lpc-2024-mthp-arm64"
+STUDIES = shipped_studies()
+
+
+def page(results: Results, study: str, planned: Forecast | None = None, **more: object) -> PageData:
+    run = PageRun(results=replace(results, study=study), forecast=planned)
+    return PageData(runs=(run,), **more)  # type: ignore[arg-type]
+
+
+PAGES = {
+    "lpc-2024-mthp": page(restated.lpc(), "lpc-2024-mthp"),
+    "percona-2018-hugepages": page(restated.percona_2018(), "percona-2018-hugepages"),
+    "redhat-2021": page(restated.redhat(), "redhat-2021"),
+}
+
+
+def tables(source: str, found: dict[str, PageData]) -> dict[str, Table]:
+    """The tables of a publication's section by their captions."""
+    title = published.load(source).source.title
+    (section,) = (one for one in overview(found, STUDIES).sections if one.title.startswith(title))
+    return {block.caption: block for block in section.blocks if isinstance(block, Table)}
+
+
+@pytest.mark.parametrize("found", [{}, PAGES], ids=["no page", "pages"])
+def test_every_claim_of_every_publication_stands_there_once(found: dict[str, PageData]) -> None:
+    told = overview(found, STUDIES)
+    assert len(told.sections) == len(published.names()) == 5
+    head = told.lead[1]
+    assert isinstance(head, Table)
+    for name, row in zip(published.names(), head.rows, strict=True):
+        source = published.load(name)
+        every = list(claims_in(source))
+        of = tables(name, found)
+        rows = [line for entry in source.entries if entry in of for line in of[entry].rows]
+        assert sorted(line[0] for line in rows) == sorted(one.said for one in every)
+        assert {line[1] for line in rows} <= set(STANDINGS)
+        assert row[1:5] == tuple(map(str, (len(every), *(sum(one[1] == w for one in rows) for w in STANDINGS))))
+        # What is open says what it would take; what is decided says where.
+        assert all((line[3] != "–") == (line[1] == OPEN) for line in rows)
+        assert all(line[4] != "–" for line in rows if line[1] != OPEN)
+    text = markdown(told)
+    for name in published.names():
+        for finding in published.load(name).findings:
+            assert text.replace("\\", "").count(f"“{finding.text}”") == 1
+
+
+def test_what_no_run_met_says_which_would() -> None:
+    """Entries that --only left out, and publications without a page."""
+    entry = tables(LPC, PAGES)["specint"]
+    ((said, standing, why, takes, where),) = entry.rows
+    assert said.startswith("“a gain under 4% for some benchmarks”")
+    assert (standing, why, where) == (OPEN, "not run", "–")
+    assert takes == "hugewise run lpc-2024-mthp --only integer-set"
+    of = tables("percona-2019", PAGES)
+    assert [row[2:] for row in of["tpcc"].rows] == [("not run", "hugewise run percona-2019-thp --only tpcc", "–")]
+    studies = of["the studies that restate it"].rows
+    assert [row[2] for row in studies] == ["not run: hugewise run percona-2019-thp"]
+    assert [row[2] for row in tables("redhat-2021", PAGES)["the studies that restate it"].rows] == [
+        "redhat-2021.md",
+        "not run: hugewise run redhat-2021-vm",
+    ]
+
+
+def test_hours_of_a_neighbour_stand_where_the_page_knows_them() -> None:
+    missed = Unmeasured(cell="integer-set-program=gcc", neighbour="memcached", arm="thp", pairs=90, seconds=5400.0)
+    found = {"lpc-2024-mthp": page(restated.lpc(), "lpc-2024-mthp", unmeasured=(missed,))}
+    ((*_, takes, _),) = tables(LPC, found)["specint"].rows
+    larger = {"lpc-2024-mthp": page(replace(restated.lpc(), options={"scale": "published"}), "lpc-2024-mthp")}
+    larger["lpc-2024-mthp"] = replace(larger["lpc-2024-mthp"], unmeasured=(missed,))
+    assert "90 pairs" not in markdown(overview(larger, STUDIES))  # those of another scale say nothing
+    assert takes == "hugewise run lpc-2024-mthp --only integer-set (90 pairs, 1 h 30 min, if as noisy as memcached)"
+
+
+def test_an_arm_that_no_study_has_is_named() -> None:
+    rows = {row[0]: row for row in tables(LPC, PAGES)["redis"].rows}
+    row = rows["16K (16KPS) changes ops_per_s by +14% against 4K (4KPS)"]
+    assert row[2] == "no study of hugewise has these arms on this workload"
+    assert row[3] == (
+        "a study with an arm for 16K (16KPS) against 4K (4KPS) on this workload"
+        " (the arms are in lpc-2024-base-pages, lpc-2024-base-pages-debian)"
+    )
+
+
+def test_a_figure_without_a_printed_change_can_be_held_against_nothing() -> None:
+    rows = {row[0]: row for row in tables("lkml-2009", {})["mmap-perf"].rows}
+    assert rows["paravirt beside native: page-faults, no change printed"][3] == "a published change: none is printed"
+    assert rows["paravirt changes instructions by +10.43% against native"][3].startswith("hugewise run lkml-2009-para")
+
+
+def test_names_of_pages_are_links_and_texts_are_not() -> None:
+    text = markdown(overview(PAGES, STUDIES))
+    assert "| [redhat-2021.md](redhat-2021.md) |" in text
+    assert set(re.findall(r"\]\(([^)]*)\)", text)) == {f"{name}.md" for name in PAGES}
+    hostile = page(replace(restated.lpc(), question="see [x](http://evil) evil.md"), "lpc-2024-mthp")
+    assert "](http" not in markdown(overview({"a b.md](c": hostile, "x": hostile}, STUDIES)).replace("\\]", "")
+
+
+# Answers.
+
+
+def one_claim(entry: str, what: str, arm: str) -> SourceClaim:
+    (found,) = (one for one in claims_in(published.load(LPC)) if one.key[:2] == (entry, what) and one.arm == arm)
+    return found
+
+
+GAIN = one_claim("memcached", "ops_per_s", "2M (4KPS)")
+
+
+def told(name: str, data: PageData, claim: SourceClaim = GAIN) -> list[Told]:
+    return [Told(name, data, one) for one in claims_of(data) if claim_of(one.row) == claim.key]
+
+
+def turned(agreement: str, confidence: float = 0.99, **changes: object) -> PageData:
+    """A page on which the gain of memcached agrees so."""
+    results = restated.lpc()
+    points = tuple(
+        replace(one, agreement=agreement, measured=replace(one.measured, confidence=confidence, **changes))
+        if claim_of(one) == GAIN.key and one.measured is not None
+        else one
+        for one in known(results.beside).points
+    )
+    return page(replace(results, beside=replace(known(results.beside), points=points)), "lpc-2024-mthp")
+
+
+def answered(*pages: tuple[str, PageData]) -> Answer:
+    rows = [one for name, data in pages for one in told(name, data)]
+    return answer(GAIN, rows, ways(GAIN, published.load(LPC), STUDIES), (), [data for _, data in pages])
+
+
+def test_the_best_founded_of_several_answers_stands_for_all() -> None:
+    plain, sure = turned("same sign"), turned("same sign", 0.9999)
+    undecided, open_ = turned("undecided here", verdict="undecided"), turned("not judged here", verdict="not judged")
+    best = answered(("a", undecided), ("b", plain), ("c", sure))
+    assert best.standing == "confirmed here"
+    assert best.where == ("c", "b")
+    assert best.found.endswith("; likewise in memcached, thp (b)")
+    assert best.takes == "–"
+    left = answered(("a", open_), ("b", undecided))
+    assert (left.standing, left.where) == (OPEN, ("b",))
+    assert "undecided here" in left.found
+    assert answered(("a", open_)).takes == "a run that judges ops_per_s, which was measured beside what is judged"
+
+
+def test_opposite_answers_decide_nothing() -> None:
+    split = answered(("a", turned("same sign")), ("b", turned("opposite sign")))
+    assert split.standing == OPEN
+    assert split.where == ("a", "b")
+    assert split.found.startswith("confirmed in memcached, thp (a), contradicted in memcached, thp (b)")
+    apart = page(restated.lpc(), "lpc-2024-mthp")
+    runs = replace(apart, runs=(*turned("same sign").runs, *turned("opposite sign").runs))
+    both = answered(("a", runs))
+    assert (both.standing, both.takes) == (OPEN, "a further run: those that there are disagree")
+
+
+def forecast(rows: Sequence[Row]) -> Forecast:
+    return Forecast(
+        study="s", method="sequential", runs=(), effect=0.01, margin=0.01, chance=0.9, alpha=0.01, level=0.01,
+        comparisons=1, blocks=40, time=None, time_blocks=None, least=13, session_cost=60.0, seconds=None,
+        rows=tuple(rows),
+    )  # fmt: skip
+
+
+def test_an_open_answer_has_the_pairs_and_hours_of_the_forecast() -> None:
+    undecided = turned("undecided here", verdict="undecided")
+    assert answered(("a", undecided)).takes.startswith("more than 24 pairs in memcached")
+    row = Row(
+        cell="memcached", arm="thp", baseline="base", metric="ops_per_s", pairs=24, failures=0, sessions=1,
+        needed=1200, seconds=9.0,
+    )  # fmt: skip
+    planned = replace(undecided, runs=(replace(undecided.runs[0], forecast=forecast([row])),))
+    assert answered(("a", planned)).takes == "1,200 pairs, 3 h 00 min in memcached, for a change of 1%"
+
+
+def test_what_was_in_the_way_is_what_it_takes() -> None:
+    (walks,) = told("a", PAGES["lpc-2024-mthp"], claim := one_claim("redis", "dtlb_walk_steps", "2M (4KPS)"))
+    found = answer(claim, [walks], ways(claim, published.load(LPC), STUDIES))
+    assert found.found == "this machine has no hardware counters"
+    assert found.takes == "another machine or hypervisor"
+    results = restated.percona_2019()
+    out = LeftOut("tpcc", "*", "go-tpc is not on the PATH", ("golang",))
+    data = page(replace(results, left_out=(out,)), "percona-2019-thp")
+    source = published.load("percona-2019")
+    tpcc = next(one for one in claims_in(source) if one.entry == "tpcc")
+    rows = told("p", data, tpcc)
+    assert answer(tpcc, rows).takes.startswith("the packages golang; or ")
+    none = page(results, "percona-2019-thp")
+    assert answer(tpcc, told("p", none, tpcc)).takes.startswith("a machine where this is not so: go-tpc is not")
+
+
+def test_a_size_is_that_of_the_row_that_answers() -> None:
+    best = answered(("a", turned("same sign", low=1.01, high=1.05)))
+    assert best.size == "larger"
+    assert answered(("a", turned("not judged here", verdict="not judged", low=None, high=None))).size is None
+    every = claimed([restated.lpc()])
+    assert all(isinstance(one, Claimed) for one in every)
