@@ -142,9 +142,7 @@ def _of_cell(claim: CommonClaim, page: str, data: PageData, results: Results, ce
         return
     sides = {arm.arm: (arm.policy, guests.get(arm.arm, "")) for arm in cell.arms}
     nothing = ("", "")
-    # Metrics that a study declares beside the judged one; runs that were made before there were any have none.
-    declared: Sequence[Comparison] = getattr(cell, "declared", ())
-    for one in (*cell.comparisons, *cell.end_points, *declared):
+    for one in cell.judged:
         side = _side(claim, sides.get(one.arm, nothing), sides.get(one.baseline, nothing))
         if side and _is_of(claim, cell, one):
             yield _Vote(page, data, cell.cell, one, _speaks(claim, one, side))
