@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import subprocess
 import tomllib
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,6 +20,7 @@ from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.guests import disks, domain_study, initramfs, libvirt
 from hugewise.guests.domain_study import HostOffer, Restated, StudyWish
+from hugewise.host.pool import pool_folder
 from hugewise.machine import domain, domain_xml
 from hugewise.model.guest import Backing, Disk, DiskFile
 from hugewise.plan.venue import cannot_back
@@ -27,7 +30,7 @@ from tests.build.studies import FakeHost
 from tests.guests import runs
 from tests.guests.conftest import Bootable
 from tests.guests.standing import qemu
-from tests.requirements import need, need_program, need_root
+from tests.requirements import need, need_now, need_program, need_root
 
 DB1 = Path(__file__).parent / "domains" / "db1.xml"
 GIB = 1 << 30
@@ -328,33 +331,62 @@ def test_a_disk_that_a_machine_writes_is_refused(tmp_path: Path) -> None:
     disks.must_be_free(wanted)
 
 
+def proofs(text: str, arms: Sequence[str], folder: Path) -> dict[str, set[str]]:
+    """What each arm's guests were proven to be backed by, in an emulated run of the domain's study with these arms."""
+    made, _ = restated(text, msgspec.structs.replace(FAULT, blocks=2))
+    study = load.part(load.parse(made.text, "made"), policies=list(arms))
+    assert study.guest is not None
+    study = msgspec.structs.replace(study, guest=msgspec.structs.replace(study.guest, accelerator="tcg"))
+    before = runs.left()
+    results = hugewise.run(study, results=folder)
+    assert Counter((a.arm, a.state) for a in results.attempts) == {(arm, "accepted"): 2 for arm in arms}
+    found: dict[str, set[str]] = {}
+    for attempt in results.attempts:
+        assert attempt.guest["backing_share"] == 1.0
+        found.setdefault(attempt.arm, set()).add(str(attempt.guest["backing_proof"]))
+        name = f"b{attempt.block:05d}-{attempt.order}-{attempt.arm}-{attempt.number}"
+        argv = (Path(results.folder) / "attempts" / name / "guest-argv.json").read_text()
+        assert '"node,nodeid=1,cpus=1,memdev=ram1"' in argv
+        assert "memory-backend-memfd,id=ram1,size=" in argv
+    assert runs.left() - before == set()
+    return found
+
+
 @pytest.mark.boots
 def test_the_fixture_runs_emulated_with_all_backings_proven(x86: Bootable, tmp_path: Path, unchanged: None) -> None:
     """Two nodes with memory of their own, shared, of base pages and of a pool: each node's mapping is proven."""
     need_root()
     assert x86.kernel.arch == "x86-64"
     small = DB1.read_text().replace("memory='1048576'", "memory='131072'").replace("2097152", "262144")
-    made, _ = restated(small)
-    study = load.part(load.parse(made.text.replace("blocks = 3", "blocks = 2"), "made"), policies=["domain", "ram-2m"])
-    assert study.guest is not None
-    study = msgspec.structs.replace(study, guest=msgspec.structs.replace(study.guest, accelerator="tcg"))
-    before = runs.left()
-    results = hugewise.run(study, results=tmp_path / "results")
-    assert Counter((a.arm, a.state) for a in results.attempts) == {("domain", "accepted"): 2, ("ram-2m", "accepted"): 2}
-    for attempt in results.attempts:
-        proof = str(attempt.guest["backing_proof"])
-        assert attempt.guest["backing_share"] == 1.0
-        if attempt.arm == "ram-2m":
-            assert proof == "; ".join(f"node {n}: 128m of 128m are hugetlb pages of 2 MiB" for n in (0, 1))
-        else:
-            assert proof.startswith("node 0: ") and "; node 1: " in proof and "are base pages" in proof
-        kept = (
-            Path(results.folder) / "attempts" / f"b{attempt.block:05d}-{attempt.order}-{attempt.arm}-{attempt.number}"
-        )
-        argv = (kept / "guest-argv.json").read_text()
-        assert '"node,nodeid=1,cpus=1,memdev=ram1"' in argv
-        assert "memory-backend-memfd,id=ram1,size=128M" in argv
-    assert runs.left() - before == set()
+    found = proofs(small, ["domain", "ram-4k", "ram-2m"], tmp_path / "results")
+    assert found["ram-2m"] == {"; ".join(f"node {n}: 128m of 128m are hugetlb pages of 2 MiB" for n in (0, 1))}
+    # All of it is there before the guest starts, where the domain's own has what was touched.
+    assert found["ram-4k"] == {"; ".join(f"node {n}: 128m of 128m are base pages" for n in (0, 1))}
+    assert all(re.fullmatch(r"node 0: .* are base pages; node 1: .* are base pages", each) for each in found["domain"])
+    assert not found["domain"] & found["ram-4k"]
+
+
+@pytest.mark.boots
+def test_the_fixture_runs_on_pages_of_1_gib(x86: Bootable, tmp_path: Path, unchanged: None) -> None:
+    """A page for each node is the least that there can be of them."""
+    need_root()
+    assert x86.kernel.arch == "x86-64"
+    need_now(free(GIB, 2), "two pages of 1 GiB in one piece")
+    found = proofs(DB1.read_text(), ["domain", "ram-1g"], tmp_path / "results")
+    assert found["ram-1g"] == {"; ".join(f"node {n}: 1g of 1g are hugetlb pages of 1 GiB" for n in (0, 1))}
+
+
+def free(size: int, pages: int) -> bool:
+    """Whether this host's kernel has so many pages for a pool now."""
+    knob = Path(pool_folder(size)) / "nr_hugepages"
+    if not knob.exists():
+        return False
+    before = int(knob.read_text())
+    try:
+        knob.write_text(str(before + pages))
+        return int(knob.read_text()) >= before + pages
+    finally:
+        knob.write_text(str(before))
 
 
 OWN = """
