@@ -8,7 +8,7 @@ import struct
 import subprocess
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,9 +24,11 @@ from hugewise.host.pool import pool_folder
 from hugewise.machine import domain, domain_xml
 from hugewise.model.guest import Backing, Disk, DiskFile
 from hugewise.plan.venue import cannot_back
+from hugewise.stats.family import conclude, methods_for
 from hugewise.study import load
 from hugewise.study.study import Study
-from tests.build.studies import FakeHost
+from tests.build.studies import FakeHost, an_arm, cell_of, workloads
+from tests.build.trials import CONTRAST, block
 from tests.guests import runs
 from tests.guests.conftest import Bootable
 from tests.guests.standing import qemu
@@ -58,6 +60,7 @@ def test_a_guest_that_stays_has_the_domain_s_memory_in_every_arm_and_other_polic
     made, study = restated(DB1.read_text(), StudyWish(workload="fault", within=("base", "thp"), blocks=30))
     assert study.guest is not None and study.guest.resident
     assert made.arms == ("base", "thp") == tuple(use.name for use in study.policies)
+    assert restated(DB1.read_text(), StudyWish(workload="fault", within=("base", "thp")))[1].budget.blocks == 30
     shared = Backing(pages="base", preallocate=False, share=True, nodes=(0,))
     assert backings(study) == {"base": shared, "thp": shared}
     assert (study.compared_with, study.budget.blocks, study.method) == ("base", 30, "sequential")
@@ -81,6 +84,56 @@ def test_policies_that_cannot_be_are_refused(more: list[str], said: str) -> None
     done = CliRunner().invoke(cli, ["guest", "study", str(DB1), "--workload", "fault", *more])
     assert done.exit_code != 0
     assert said in f"{done.output}{done.exception}"
+
+
+def judged(study: Study, counts: Callable[[int], Mapping[str, float]]) -> dict[str, tuple[str, str, int]]:
+    """Verdict, method and pairs of each arm, of as many blocks as the study declares, of boots with these counts."""
+    arms = [an_arm(use.name) for use in study.policies]
+    cell = cell_of(workloads()["chase"], *arms, metric=CONTRAST.metric)
+    methods = methods_for(study, [cell])
+    going = list(methods)
+    for number in range(study.budget.blocks):
+        of_block = block(number, counts(number), cell=cell.id)
+        going = [each for each in going if each.observe(of_block).status != "stop"]
+    found = conclude(methods, study.confidence, study.margin)
+    return {each.arm: (each.verdict, each.method, each.n) for each in found}
+
+
+def test_backings_are_judged_by_counts_that_repeat_and_else_by_the_coin() -> None:
+    """The defect: a fixed number of 3 blocks, of which counts without any spread were undecided."""
+    made, study = restated(DB1.read_text())
+    assert (study.method, study.confidence, study.budget.blocks, len(made.arms)) == ("exact", 0.99, 22, 4)
+    reason = made.text.replace("\n# ", " ")
+    assert "# For 3 comparisons together, at 99%." in made.text
+    assert "after 6 blocks where they differ, and 10 where they do not" in reason
+    assert "the sequential test judges: after 13 that all point one way" in reason
+    constant = {"domain": 65_536.0, "ram-4k": 65_536.0, "ram-2m": 128.0, "ram-1g": 70_000.0}
+    assert judged(study, lambda _: constant) == {
+        "ram-4k": ("equivalent", "exact", 10),
+        "ram-2m": ("better", "exact", 6),
+        "ram-1g": ("worse", "exact", 6),
+    }
+    # Under KVM: times, of which none is ever another's.
+    times = {"domain": 1.0, "ram-4k": 1.2, "ram-2m": 0.8, "ram-1g": 0.9}
+    varied = judged(study, lambda number: {arm: time + number / 1e4 for arm, time in times.items()})
+    assert {arm: found[:2] for arm, found in varied.items()} == {
+        "ram-4k": ("worse", "sequential"),
+        "ram-2m": ("better", "sequential"),
+        "ram-1g": ("better", "sequential"),
+    }
+    assert all(13 <= pairs <= 14 for _, _, pairs in varied.values())
+
+
+def test_blocks_that_are_asked_for_are_had_with_what_they_can_decide() -> None:
+    few, study = restated(DB1.read_text(), msgspec.structs.replace(FAULT, blocks=8))
+    assert (study.method, study.budget.blocks) == ("exact", 8)
+    reason = few.text.replace("\n# ", " ")
+    assert "the sequential test judges: 8 blocks are too few for it, 11 the fewest." in reason
+    poor = msgspec.structs.replace(OFFER, backs=lambda b: None if b.pages == "base" else "no")
+    two, study = restated(DB1.read_text(), offer=poor)
+    assert (two.arms, study.budget.blocks) == (("domain", "ram-4k"), 18)
+    assert "# For one comparison, at 99%." in two.text
+    assert "after 5 blocks where they differ, and 8 where they do not" in two.text.replace("\n# ", " ")
 
 
 def test_two_nodes_virtiofs_and_a_balloon_become_a_study() -> None:

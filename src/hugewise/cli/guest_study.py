@@ -27,8 +27,6 @@ from hugewise.visible import printable, say
 
 __all__ = ["main", "write"]
 
-_BLOCKS = 3
-_RESIDENT_BLOCKS = 30  # of two policies an exact test at 99% needs 8 pairs at least
 _WITHIN = "base,thp"
 
 
@@ -109,7 +107,7 @@ def main(  # noqa: PLR0917  (as click hands them over)
         kernel=None if kernel is None else str(Path(kernel).absolute()) if "/" in kernel else kernel,
         modules=None if modules is None else str(modules.absolute()),
         within=_policies(policy or _WITHIN) if resident else (),
-        blocks=blocks or (_RESIDENT_BLOCKS if resident else _BLOCKS),
+        blocks=blocks,
     )
     xml, called = (_read(Path(file)), file) if connect is None else (virsh.dumpxml(connect, file), f"{file}.xml")
     text, told = write(xml, called, wish, LocalHost())
