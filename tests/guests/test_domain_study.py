@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import subprocess
 import tomllib
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,16 +20,19 @@ from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.guests import disks, domain_study, initramfs, libvirt
 from hugewise.guests.domain_study import HostOffer, Restated, StudyWish
+from hugewise.host.pool import pool_folder
 from hugewise.machine import domain, domain_xml
 from hugewise.model.guest import Backing, Disk, DiskFile
 from hugewise.plan.venue import cannot_back
+from hugewise.stats.family import conclude, methods_for
 from hugewise.study import load
 from hugewise.study.study import Study
-from tests.build.studies import FakeHost
+from tests.build.studies import FakeHost, an_arm, cell_of, workloads
+from tests.build.trials import CONTRAST, block
 from tests.guests import runs
 from tests.guests.conftest import Bootable
 from tests.guests.standing import qemu
-from tests.requirements import need, need_program, need_root
+from tests.requirements import need, need_now, need_program, need_root
 
 DB1 = Path(__file__).parent / "domains" / "db1.xml"
 GIB = 1 << 30
@@ -55,6 +60,7 @@ def test_a_guest_that_stays_has_the_domain_s_memory_in_every_arm_and_other_polic
     made, study = restated(DB1.read_text(), StudyWish(workload="fault", within=("base", "thp"), blocks=30))
     assert study.guest is not None and study.guest.resident
     assert made.arms == ("base", "thp") == tuple(use.name for use in study.policies)
+    assert restated(DB1.read_text(), StudyWish(workload="fault", within=("base", "thp")))[1].budget.blocks == 30
     shared = Backing(pages="base", preallocate=False, share=True, nodes=(0,))
     assert backings(study) == {"base": shared, "thp": shared}
     assert (study.compared_with, study.budget.blocks, study.method) == ("base", 30, "sequential")
@@ -78,6 +84,56 @@ def test_policies_that_cannot_be_are_refused(more: list[str], said: str) -> None
     done = CliRunner().invoke(cli, ["guest", "study", str(DB1), "--workload", "fault", *more])
     assert done.exit_code != 0
     assert said in f"{done.output}{done.exception}"
+
+
+def judged(study: Study, counts: Callable[[int], Mapping[str, float]]) -> dict[str, tuple[str, str, int]]:
+    """Verdict, method and pairs of each arm, of as many blocks as the study declares, of boots with these counts."""
+    arms = [an_arm(use.name) for use in study.policies]
+    cell = cell_of(workloads()["chase"], *arms, metric=CONTRAST.metric)
+    methods = methods_for(study, [cell])
+    going = list(methods)
+    for number in range(study.budget.blocks):
+        of_block = block(number, counts(number), cell=cell.id)
+        going = [each for each in going if each.observe(of_block).status != "stop"]
+    found = conclude(methods, study.confidence, study.margin)
+    return {each.arm: (each.verdict, each.method, each.n) for each in found}
+
+
+def test_backings_are_judged_by_counts_that_repeat_and_else_by_the_coin() -> None:
+    """The defect: a fixed number of 3 blocks, of which counts without any spread were undecided."""
+    made, study = restated(DB1.read_text())
+    assert (study.method, study.confidence, study.budget.blocks, len(made.arms)) == ("exact", 0.99, 22, 4)
+    reason = made.text.replace("\n# ", " ")
+    assert "# For 3 comparisons together, at 99%." in made.text
+    assert "after 6 blocks where they differ, and 10 where they do not" in reason
+    assert "the sequential test judges: after 13 that all point one way" in reason
+    constant = {"domain": 65_536.0, "ram-4k": 65_536.0, "ram-2m": 128.0, "ram-1g": 70_000.0}
+    assert judged(study, lambda _: constant) == {
+        "ram-4k": ("equivalent", "exact", 10),
+        "ram-2m": ("better", "exact", 6),
+        "ram-1g": ("worse", "exact", 6),
+    }
+    # Under KVM: times, of which none is ever another's.
+    times = {"domain": 1.0, "ram-4k": 1.2, "ram-2m": 0.8, "ram-1g": 0.9}
+    varied = judged(study, lambda number: {arm: time + number / 1e4 for arm, time in times.items()})
+    assert {arm: found[:2] for arm, found in varied.items()} == {
+        "ram-4k": ("worse", "sequential"),
+        "ram-2m": ("better", "sequential"),
+        "ram-1g": ("better", "sequential"),
+    }
+    assert all(13 <= pairs <= 14 for _, _, pairs in varied.values())
+
+
+def test_blocks_that_are_asked_for_are_had_with_what_they_can_decide() -> None:
+    few, study = restated(DB1.read_text(), msgspec.structs.replace(FAULT, blocks=8))
+    assert (study.method, study.budget.blocks) == ("exact", 8)
+    reason = few.text.replace("\n# ", " ")
+    assert "the sequential test judges: 8 blocks are too few for it, 11 the fewest." in reason
+    poor = msgspec.structs.replace(OFFER, backs=lambda b: None if b.pages == "base" else "no")
+    two, study = restated(DB1.read_text(), offer=poor)
+    assert (two.arms, study.budget.blocks) == (("domain", "ram-4k"), 18)
+    assert "# For one comparison, at 99%." in two.text
+    assert "after 5 blocks where they differ, and 8 where they do not" in two.text.replace("\n# ", " ")
 
 
 def test_two_nodes_virtiofs_and_a_balloon_become_a_study() -> None:
@@ -145,6 +201,47 @@ def test_what_this_host_lacks_is_named_and_left_out() -> None:
     none = msgspec.structs.replace(OFFER, backs=lambda b: None if b.pages == "base" and not b.preallocate else "no")
     with pytest.raises(UserError, match=r"db1.xml: of the backings this host has too few to compare: ram-4k: no"):
         restated(DB1.read_text(), offer=none)
+
+
+DEVICES = """
+    <interface type='vhostuser'><source type='unix' path='/run/vhost1.sock' mode='client'/></interface>
+    <disk type='vhostuser' device='disk'><source type='unix' path='/run/blk.sock'/><target dev='vdb'/></disk>
+    <hostdev mode='subsystem' type='pci' managed='yes'><source><address domain='0' bus='6'/></source></hostdev>
+    <interface type='hostdev' managed='yes'><source><address type='pci' bus='7'/></source></interface>
+"""
+
+
+def test_devices_that_share_or_pin_memory_are_named_with_what_that_means() -> None:
+    """Shared memory is measured as what it is; memory that VFIO pins there is not pinned here."""
+    text = DB1.read_text().replace("<devices>", f"<devices>{DEVICES}")
+    line = text[: text.index("<interface type='vhostuser'>")].count("\n") + 1
+    private = text.replace("<access mode='shared'/>", "")
+    for xml, means in (
+        (text, "its memory is shared all the same, as the domain's is"),
+        (private, "the domain's memory is not shared, so that it does not work there either"),
+    ):
+        made, _ = restated(xml)
+        pinned = "it is not passed through: memory is not pinned here, and may be made huge later than there"
+        assert {
+            f"db1.xml:{line}: <interface type='vhostuser'> has no daemon here; {means}",
+            f"db1.xml:{line + 1}: <disk type='vhostuser'> has no daemon here; {means}",
+            f"db1.xml:{line + 2}: <hostdev type='pci'>: {pinned}",
+            f"db1.xml:{line + 3}: <interface type='hostdev'>: {pinned}",
+        } <= set(made.notes)
+        assert any(
+            note.startswith(f"db1.xml:{line + 1}: the disk vdb") and "is left out" in note for note in made.notes
+        )
+        assert all(note in made.text for note in made.notes)
+
+
+def test_the_qemu_that_the_domain_names_is_the_guests() -> None:
+    made, study = restated(DB1.read_text(), offer=msgspec.structs.replace(OFFER, qemu="/usr/libexec/qemu-kvm"))
+    assert study.guest is not None
+    assert study.guest.qemu == "/usr/libexec/qemu-kvm"
+    assert 'qemu = "/usr/libexec/qemu-kvm"' in made.text
+    _, study = restated(DB1.read_text())
+    assert study.guest is not None
+    assert study.guest.qemu is None
 
 
 def test_a_command_of_the_domains_own_disk() -> None:
@@ -328,33 +425,62 @@ def test_a_disk_that_a_machine_writes_is_refused(tmp_path: Path) -> None:
     disks.must_be_free(wanted)
 
 
+def proofs(text: str, arms: Sequence[str], folder: Path) -> dict[str, set[str]]:
+    """What each arm's guests were proven to be backed by, in an emulated run of the domain's study with these arms."""
+    made, _ = restated(text, msgspec.structs.replace(FAULT, blocks=2))
+    study = load.part(load.parse(made.text, "made"), policies=list(arms))
+    assert study.guest is not None
+    study = msgspec.structs.replace(study, guest=msgspec.structs.replace(study.guest, accelerator="tcg"))
+    before = runs.left()
+    results = hugewise.run(study, results=folder)
+    assert Counter((a.arm, a.state) for a in results.attempts) == {(arm, "accepted"): 2 for arm in arms}
+    found: dict[str, set[str]] = {}
+    for attempt in results.attempts:
+        assert attempt.guest["backing_share"] == 1.0
+        found.setdefault(attempt.arm, set()).add(str(attempt.guest["backing_proof"]))
+        name = f"b{attempt.block:05d}-{attempt.order}-{attempt.arm}-{attempt.number}"
+        argv = (Path(results.folder) / "attempts" / name / "guest-argv.json").read_text()
+        assert '"node,nodeid=1,cpus=1,memdev=ram1"' in argv
+        assert "memory-backend-memfd,id=ram1,size=" in argv
+    assert runs.left() - before == set()
+    return found
+
+
 @pytest.mark.boots
 def test_the_fixture_runs_emulated_with_all_backings_proven(x86: Bootable, tmp_path: Path, unchanged: None) -> None:
     """Two nodes with memory of their own, shared, of base pages and of a pool: each node's mapping is proven."""
     need_root()
     assert x86.kernel.arch == "x86-64"
     small = DB1.read_text().replace("memory='1048576'", "memory='131072'").replace("2097152", "262144")
-    made, _ = restated(small)
-    study = load.part(load.parse(made.text.replace("blocks = 3", "blocks = 2"), "made"), policies=["domain", "ram-2m"])
-    assert study.guest is not None
-    study = msgspec.structs.replace(study, guest=msgspec.structs.replace(study.guest, accelerator="tcg"))
-    before = runs.left()
-    results = hugewise.run(study, results=tmp_path / "results")
-    assert Counter((a.arm, a.state) for a in results.attempts) == {("domain", "accepted"): 2, ("ram-2m", "accepted"): 2}
-    for attempt in results.attempts:
-        proof = str(attempt.guest["backing_proof"])
-        assert attempt.guest["backing_share"] == 1.0
-        if attempt.arm == "ram-2m":
-            assert proof == "; ".join(f"node {n}: 128m of 128m are hugetlb pages of 2 MiB" for n in (0, 1))
-        else:
-            assert proof.startswith("node 0: ") and "; node 1: " in proof and "are base pages" in proof
-        kept = (
-            Path(results.folder) / "attempts" / f"b{attempt.block:05d}-{attempt.order}-{attempt.arm}-{attempt.number}"
-        )
-        argv = (kept / "guest-argv.json").read_text()
-        assert '"node,nodeid=1,cpus=1,memdev=ram1"' in argv
-        assert "memory-backend-memfd,id=ram1,size=128M" in argv
-    assert runs.left() - before == set()
+    found = proofs(small, ["domain", "ram-4k", "ram-2m"], tmp_path / "results")
+    assert found["ram-2m"] == {"; ".join(f"node {n}: 128m of 128m are hugetlb pages of 2 MiB" for n in (0, 1))}
+    # All of it is there before the guest starts, where the domain's own has what was touched.
+    assert found["ram-4k"] == {"; ".join(f"node {n}: 128m of 128m are base pages" for n in (0, 1))}
+    assert all(re.fullmatch(r"node 0: .* are base pages; node 1: .* are base pages", each) for each in found["domain"])
+    assert not found["domain"] & found["ram-4k"]
+
+
+@pytest.mark.boots
+def test_the_fixture_runs_on_pages_of_1_gib(x86: Bootable, tmp_path: Path, unchanged: None) -> None:
+    """A page for each node is the least that there can be of them."""
+    need_root()
+    assert x86.kernel.arch == "x86-64"
+    need_now(free(GIB, 2), "two pages of 1 GiB in one piece")
+    found = proofs(DB1.read_text(), ["domain", "ram-1g"], tmp_path / "results")
+    assert found["ram-1g"] == {"; ".join(f"node {n}: 1g of 1g are hugetlb pages of 1 GiB" for n in (0, 1))}
+
+
+def free(size: int, pages: int) -> bool:
+    """Whether this host's kernel has so many pages for a pool now."""
+    knob = Path(pool_folder(size)) / "nr_hugepages"
+    if not knob.exists():
+        return False
+    before = int(knob.read_text())
+    try:
+        knob.write_text(str(before + pages))
+        return int(knob.read_text()) >= before + pages
+    finally:
+        knob.write_text(str(before))
 
 
 OWN = """

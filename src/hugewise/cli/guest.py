@@ -143,7 +143,9 @@ def xml(file: Path | None, backing: str | None, expect: str | None, study: Path 
 )
 @click.option("--policy", metavar="POLICIES", help="With --resident: these, the baseline first (default: base,thp).")
 @click.option(
-    "--blocks", type=click.IntRange(2, 100_000), help="How many blocks (default: 3; of a guest that stays, 30)."
+    "--blocks",
+    type=click.IntRange(2, 100_000),
+    help="At most so many blocks (default: by the number of arms, with the reason; of a guest that stays, 30).",
 )
 @click.option("--output", type=click.Path(path_type=Path), help="A new file for it (default: to standard output).")
 def study(file: str, **asked: Any) -> None:

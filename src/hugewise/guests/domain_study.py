@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from hugewise.errors import UserError
-from hugewise.guests import libvirt
+from hugewise.guests import domain_budget, libvirt
 from hugewise.guests.libvirt import DomainMemory
 from hugewise.model.domain import Domain, DomainDisk
 from hugewise.model.guest import PAGE_OF, Architecture, Backing, Pages
@@ -34,6 +34,7 @@ _ARMS: tuple[tuple[str, Pages], ...] = (
     ("ram-1g", "hugetlb-1g"),
 )
 _AS_IS = "domain"
+_RESIDENT_BLOCKS = 30  # of two policies the sequential test at 99% needs 8 pairs at least
 
 
 class StudyWish(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +44,7 @@ class StudyWish(msgspec.Struct, frozen=True, kw_only=True):
     packages  Debian packages that the command comes from; without them it comes from the domain's own disk
     files     path in the guest -> file of this host
     within    policies, the baseline first, to be compared in one guest that stays, on the domain's backing
+    blocks    None: as many as the number of comparisons asks for
     """
 
     name: str | None = None
@@ -53,7 +55,7 @@ class StudyWish(msgspec.Struct, frozen=True, kw_only=True):
     kernel: str | None = None
     modules: str | None = None
     within: tuple[str, ...] = ()
-    blocks: int = 3
+    blocks: int | None = None
 
 
 class HostOffer(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,10 +176,7 @@ class _Writer:
         self.names = tuple(name for name, _ in arms)
         yield "]"
         yield f'baseline = "{arms[0][0]}"'
-        yield ""
-        yield "[budget]"
-        yield f"blocks = {self.wish.blocks}"
-        yield ""
+        yield from domain_budget.judged(len(arms) - 1, self.wish.blocks)
 
     def within(self) -> Iterator[str]:
         """What the domain's kernel can be told, on memory as the domain has it."""
@@ -189,7 +188,7 @@ class _Writer:
         for name in self.wish.within:
             yield f"    {{ name = {_quoted(name)}, {libvirt.toml(arms[0][1]).strip()} }},"
         yield from ("]", f"baseline = {_quoted(self.wish.within[0])}", 'method = "sequential"', "")
-        yield from ("[budget]", f"blocks = {self.wish.blocks}", "")
+        yield from ("[budget]", f"blocks = {self.wish.blocks or _RESIDENT_BLOCKS}", "")
         self.names = self.wish.within
 
     def own(self) -> tuple[list[tuple[str, Backing]], list[tuple[str, Backing, str]]]:

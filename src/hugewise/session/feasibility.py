@@ -18,7 +18,6 @@ from hugewise.errors import UserError
 from hugewise.host.account import must_enter
 from hugewise.host.at_rest import at_rest
 from hugewise.host.local_host import LocalHost
-from hugewise.host.virtual_machines import not_taken_yet
 from hugewise.machine.proc import meminfo
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
     from hugewise.model.check import Check
 
 __all__ = ["fitting", "guest_checks", "make_plan", "must_begin", "must_have_cells", "provide", "with_room"]
+
+_OTHERS = "another choice of workloads (--only) may need an image of its own"
 
 
 def make_plan(
@@ -75,11 +76,7 @@ def with_room(planned: Plan, host: Host, guest: int, privileged: bool) -> Plan:
     """The plan without the arms whose pools, or guests, there is no room for beside what this host is for. `guest`,
     `privileged`: as for `plan.memory.pool_pages`. Raises HugewiseError where nothing is left.
     """
-    known = meminfo(host)
-    if "MemAvailable" not in known or "MemTotal" not in known:
-        return planned
-    found = room.HostRoom(known["MemAvailable"], known["MemTotal"], not_taken_yet(host))
-    return room.within(planned, found, guest, privileged=privileged)
+    return room.within(planned, room.of_host(host), guest, privileged=privileged)
 
 
 def must_have_cells(study: Study, planned: Plan) -> None:
@@ -142,7 +139,8 @@ def _image(study: Study, seen: Provided) -> Iterator[str]:
         return
     if not image.cached(wanted, seen.arch, use.suite, use.sources):
         sources = f", and the sources of {' '.join(use.sources)}" if use.sources else ""
-        yield f"an image is made of Debian {use.suite}: {' '.join(wanted)}{sources}"
+        takes = image.takes(wanted, seen.arch, use.suite)
+        yield f"an image is made of Debian {use.suite}: {' '.join(wanted)}{sources}; {takes}; {_OTHERS}"
 
 
 def _unseen(made: Plan, study: Study, seen: GuestHouse) -> Iterator[str]:

@@ -37,6 +37,8 @@ so that both together hold it.
 from __future__ import annotations
 
 import math
+from itertools import count
+from typing import NamedTuple
 
 import msgspec
 
@@ -44,9 +46,10 @@ from hugewise.model.results import Comparison, Reach, Tier, Verdict
 from hugewise.model.trial import Block
 from hugewise.stats.method import Contrast, Decision
 from hugewise.stats.pair import Pair
+from hugewise.stats.power import least_pairs
 from hugewise.stats.sequential import Sequential
 
-__all__ = ["Exact", "boots_needed"]
+__all__ = ["Exact", "Fewest", "boots_needed", "fewest", "least_budget"]
 
 _AT_LEAST = 2  # one boot repeats nothing
 
@@ -58,6 +61,30 @@ def boots_needed(alpha: float, *, within: bool = False, same_seeds: bool = False
     if within:
         return max(_AT_LEAST, math.ceil(-math.log2(alpha)))
     return _AT_LEAST if same_seeds else max(_AT_LEAST, math.ceil((1 - math.log2(alpha)) / 2))
+
+
+class Fewest(NamedTuple):
+    """Blocks after which a comparison of guests that do not count can have a verdict, at the least.
+
+    differ, equal   of counts that are the same in every boot: that they differ, or lie within the margin
+    varied          of all else, where every pair points the same way; None: the budget is too small for any
+    """
+
+    differ: int
+    equal: int
+    varied: int | None
+
+
+def fewest(alpha: float, planned: int) -> Fewest:
+    """What a comparison with this share of the error rate needs of `planned` blocks; each way has half of it."""
+    half = alpha / 2
+    return Fewest(boots_needed(half), boots_needed(half, within=True), least_pairs(half, planned))
+
+
+def least_budget(alpha: float) -> int:
+    """The fewest blocks to declare for a comparison with this share, so that it can be decided in either way."""
+    enough = (blocks for blocks in count(boots_needed(alpha / 2, within=True)) if fewest(alpha, blocks).varied)
+    return next(enough)
 
 
 class Exact(Sequential):
