@@ -169,6 +169,14 @@ def test_what_was_published_within_the_margin_is_not_contradicted_by_equivalence
     assert by["equivalent here"] == "not decidable here"
 
 
+def test_what_is_open_has_pairs_and_hours_or_the_reason_why_not() -> None:
+    results = restated.percona_2018()
+    open_ = [(cell.cell, one.arm) for cell in results.cells for one in cell.comparisons if one.verdict == "undecided"]
+    assert open_
+    shown = text(page_of(results)).partition("## Not decided here")[2].partition("\n## ")[0]
+    assert shown.count("no forecast: nothing was measured in pairs | unknown |") == len(open_)
+
+
 def test_a_run_joins_its_page(tmp_path: Path) -> None:
     run = large.run(240, tmp_path / "made")
     page = tmp_path / "pages" / "report.parquet"

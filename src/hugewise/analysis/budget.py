@@ -23,7 +23,7 @@ from hugewise.stats import power
 from hugewise.stats.family import ComparedCell
 from hugewise.study.study import Study
 
-__all__ = ["Round", "declared", "measured", "too_small"]
+__all__ = ["Round", "declared", "measured", "timed", "too_small"]
 
 _NEWEST = 3  # runs that are read wholly: a long campaign has hundreds
 
@@ -69,12 +69,12 @@ def measured(study: Study, cells: Sequence[ComparedCell], results: Path) -> Roun
 
 def declared(cells: Sequence[Cell]) -> Round:
     """From the parameters: lead and measured part of the workloads that run for a time, one arm after the other."""
-    total = sum(_timed(cell.given(arm)) for cell in cells if cell.kind == "sequential" for arm in cell.arms)
+    total = sum(timed(cell.given(arm)) for cell in cells if cell.kind == "sequential" for arm in cell.arms)
     return Round(total, f"takes {format_duration(total)} at least: the measured parts and their leads alone")
 
 
-def _timed(values: Mapping[str, object]) -> float:
-    """Seconds; 0 where the work is given, not the time."""
+def timed(values: Mapping[str, object]) -> float:
+    """Seconds of the lead and the measured part; 0 where the work is given, not the time."""
     if values.get("operations") or values.get("transactions"):
         return 0.0
     parts = (values.get(name) for name in ("duration", "lead"))

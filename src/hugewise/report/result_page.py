@@ -18,14 +18,13 @@ from pathlib import Path
 import msgspec
 
 from hugewise import reading
-from hugewise.analysis import analysis, combining
+from hugewise.analysis import analysis, combining, few_pairs
 from hugewise.analysis.forecast import TYPICAL, Forecast, Row, forecast
 from hugewise.errors import RunError, StorageError, UserError
 from hugewise.files import made_folder, write_whole
 from hugewise.model.results import Comparison, Results
 from hugewise.model.trial import Attempt
-from hugewise.quantity import format_duration
-from hugewise.report import images, numbers
+from hugewise.report import images, needs, numbers
 from hugewise.report.document import Block, Document, Figure, Heading, Line, Points, Section, figures, some, table
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
@@ -55,8 +54,9 @@ __all__ = [
     "made_here",
     "read",
     "render",
+    "renewed",
 ]
-__all__ += ["write"]
+__all__ += ["standing", "write"]
 
 MOST_BYTES = 2_000_000
 """Of the data of a page: they are kept beside it under version control."""
@@ -110,13 +110,22 @@ def add(path: Path, run: Path, whole: Study | None = None) -> list[Path]:
             )
     evidence = combining.carried(found, results) if found.study.method == "sequential" else None
     planned = None
-    with contextlib.suppress(UserError):  # no method that makes verdicts, too few pairs: nothing to say
+    with contextlib.suppress(UserError):  # no method that makes verdicts, or too few pairs (`renewed`)
         planned = forecast(found.study, [run])
     new = PageRun(results=_slim(results), evidence=evidence, forecast=planned)
     runs = [new, *(one for one in known.runs if one.results.run != results.run)]
     runs.sort(key=lambda one: one.results.started, reverse=True)
-    others = known.unmeasured if whole is None else unmeasured(whole, _measured(runs))
-    return write(path, PageData(runs=tuple(runs), unmeasured=others))
+    return write(path, renewed(msgspec.structs.replace(known, runs=tuple(runs)), whole))
+
+
+def renewed(data: PageData, whole: Study | None = None) -> PageData:
+    """The data with all that is computed by now from the runs, and from the `whole` study where that is known."""
+    runs = tuple(
+        msgspec.structs.replace(one, forecast=few_pairs.completed(one.forecast, one.results)) for one in data.runs
+    )
+    if whole is None:
+        return msgspec.structs.replace(data, runs=runs)
+    return msgspec.structs.replace(data, runs=runs, unmeasured=unmeasured(whole, _measured(runs)))
 
 
 def _measured(runs: Sequence[PageRun]) -> dict[str, tuple[Row, ...]]:
@@ -312,23 +321,25 @@ def _earlier(data: PageData) -> Iterator[Section]:
 
 def _open(results: Results, planned: Forecast | None) -> Iterator[Section]:
     """What is undecided, with the pairs and the hours that a verdict would take."""
-    rows = {} if planned is None else {(row.cell, row.arm): row for row in planned.rows if row.end_point == TYPICAL}
+    typical = [row for row in planned.rows if row.end_point == TYPICAL] if planned is not None else []
+    rows = {(row.cell, row.arm, row.metric): row for row in typical}
     told = [
-        (cell.cell, one.arm, one.n, *_needed(rows.get((cell.cell, one.arm))), one.reason or NOTHING)
+        (
+            *(cell.cell, one.arm, one.metric, one.n),
+            *(*_needed(rows.get((cell.cell, one.arm, one.metric))), one.reason or NOTHING),
+        )
         for cell in results.cells
         for one in cell.comparisons
         if one.verdict in {"undecided", "none"}
     ]
     if told:
         effect = "" if planned is None else f" of {numbers.percent(planned.effect)}"
-        head = ("cell", "policy", "pairs here", f"pairs for a change{effect}", "time", "why it is open")
-        yield Section("Not decided here", (table("what a verdict would take", head, told, 2),))
+        head = ("cell", "policy", "metric", "pairs here", f"pairs for a change{effect}", "time", "why it is open")
+        yield Section("Not decided here", (table("what a verdict would take", head, told, 3),))
 
 
 def _needed(row: Row | None) -> tuple[str, str]:
-    if row is None or row.needed is None:
-        return NOTHING, NOTHING
-    return f"{row.needed:,}", NOTHING if row.seconds is None else format_duration(row.needed * row.seconds)
+    return needs.pairs(row), needs.hours(row)
 
 
 def _together(data: PageData) -> Iterator[Section]:
