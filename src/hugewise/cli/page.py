@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hugewise.errors import UserError
-from hugewise.report import result_overview, result_page
+from hugewise.report import cell_list, result_overview, result_page
 from hugewise.store.folder import RunFolder
 from hugewise.study import load, shipped
 from hugewise.study.study import Study
@@ -21,7 +21,7 @@ def main(page: Path, run: Path, *, alone: bool) -> None:
     if page.suffix != ".parquet":
         raise UserError(f"--page {page}: its data are a Parquet file", hint=f"name it {page.with_suffix('.parquet')}")
     result_overview.check(page.parent)
-    written = result_page.add(page, run, _whole(run))
+    written = result_page.add(page, run, _whole(run), cell_list.beside(page))
     for path in (*written, *result_overview.write(page.parent)):
         say(f"  {printable(str(path))}")
 

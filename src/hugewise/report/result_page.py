@@ -22,12 +22,14 @@ from hugewise.analysis import analysis, combining, few_pairs
 from hugewise.analysis.forecast import TYPICAL, Forecast, Row, forecast
 from hugewise.errors import RunError, StorageError, UserError
 from hugewise.files import made_folder, write_whole
-from hugewise.model.results import Comparison, Results
+from hugewise.model.results import Comparison, Results, Verdict
 from hugewise.model.trial import Attempt
-from hugewise.report import images, needs, numbers
+from hugewise.report import cell_list, images, needs, numbers
+from hugewise.report.cell_list import CellList, First
 from hugewise.report.document import Block, Document, Figure, Heading, Line, Points, Section, figures, some, table
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
+from hugewise.report.first_cells import first_cells
 from hugewise.report.foretold import foretold
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
@@ -38,6 +40,7 @@ from hugewise.report.sections.levels import levels
 from hugewise.report.sections.stand_ins import stand_ins_of_cells
 from hugewise.report.sentences import SYMBOLS, effect_of
 from hugewise.report.unmeasured import Unmeasured, missed, unmeasured
+from hugewise.stats.evidence import TYPICAL as TYPICAL_RATIO
 from hugewise.stats.evidence import Combined, RunEvidence
 from hugewise.store import compacted
 from hugewise.store.folder import RunFolder
@@ -64,7 +67,7 @@ MARK = b"<!-- Made by hugewise from the data beside it: changes are lost. -->\n\
 RESERVED = ("overview", "folklore")
 """Pages that are made of all others (`result_overview`)."""
 
-_RUN, _UNMEASURED = "run-", "unmeasured"
+_RUN, _UNMEASURED, _FIRST = "run-", "unmeasured", "first"
 _TOGETHER = "The runs together"
 
 
@@ -81,20 +84,25 @@ class PageRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageData(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs, the newest first, and the cells of their study that none of them was asked to measure."""
+    """The runs, the newest first; the cells of their study that none of them was asked to measure; and those that were
+    to be measured first.
+    """
 
     runs: tuple[PageRun, ...]
     unmeasured: tuple[Unmeasured, ...] = ()
+    first: tuple[First, ...] = ()
 
 
 _RUNS = msgspec.json.Decoder(PageRun)
 _CELLS = msgspec.json.Decoder(tuple[Unmeasured, ...])
+_FIRSTS = msgspec.json.Decoder(tuple[First, ...])
 
 
-def add(path: Path, run: Path, whole: Study | None = None) -> list[Path]:
+def add(path: Path, run: Path, whole: Study | None = None, listed: CellList | None = None) -> list[Path]:
     """Take the ended run in the folder `run` into the page's data at `path`, and make the page again; what was written.
 
-    whole  the study of which the run measured a part, where that is known: its other cells are named as not run
+    whole   the study of which the run measured a part, where that is known: its other cells are named as not run
+    listed  what is to be measured first
     Raises UserError where the run has not ended or is another study's, RunError, StorageError.
     """
     known = read(path) if path.exists() else PageData(runs=())
@@ -115,26 +123,34 @@ def add(path: Path, run: Path, whole: Study | None = None) -> list[Path]:
     new = PageRun(results=_slim(results), evidence=evidence, forecast=planned)
     runs = [new, *(one for one in known.runs if one.results.run != results.run)]
     runs.sort(key=lambda one: one.results.started, reverse=True)
-    return write(path, renewed(msgspec.structs.replace(known, runs=tuple(runs)), whole))
+    return write(path, renewed(msgspec.structs.replace(known, runs=tuple(runs)), whole, listed))
 
 
-def renewed(data: PageData, whole: Study | None = None) -> PageData:
-    """The data with all that is computed by now from the runs, and from the `whole` study where that is known."""
+def renewed(data: PageData, whole: Study | None = None, listed: CellList | None = None) -> PageData:
+    """The data with all that is computed by now from the runs, and from the `whole` study where that is known, with
+    what is `listed` of it. Raises StudyError where that is not in the study.
+    """
     runs = tuple(
         msgspec.structs.replace(one, forecast=few_pairs.completed(one.forecast, one.results)) for one in data.runs
     )
     if whole is None:
         return msgspec.structs.replace(data, runs=runs)
-    return msgspec.structs.replace(data, runs=runs, unmeasured=unmeasured(whole, _measured(runs)))
+    first = data.first if listed is None else cell_list.of_study(listed, whole)
+    others = unmeasured(whole, _measured(runs))
+    return msgspec.structs.replace(data, runs=runs, unmeasured=others, first=first)
 
 
 def _measured(runs: Sequence[PageRun]) -> dict[str, tuple[Row, ...]]:
     """The cells that were measured, each with its forecast from the newest run of it."""
     return {
-        cell.cell: () if one.forecast is None else tuple(row for row in one.forecast.rows if row.cell == cell.cell)
+        cell.cell: () if one.forecast is None else tuple(_typical(one.forecast, cell.cell))
         for one in reversed(runs)
         for cell in one.results.cells
     }
+
+
+def _typical(planned: Forecast, cell: str) -> Iterator[Row]:
+    return (row for row in planned.rows if row.cell == cell and row.end_point == TYPICAL)
 
 
 def _slim(results: Results) -> Results:
@@ -155,6 +171,8 @@ def write(path: Path, data: PageData) -> list[Path]:
     records = {f"{_RUN}{one.results.run}": msgspec.json.encode(one).decode() for one in data.runs}
     if data.unmeasured:
         records[_UNMEASURED] = msgspec.json.encode(data.unmeasured).decode()
+    if data.first:
+        records[_FIRST] = msgspec.json.encode(data.first).decode()
     files = {path.parent / name: content for name, content in render(data, path.stem).items()}
     page = path.with_suffix(".md")
     if path.exists():
@@ -196,12 +214,13 @@ def read(path: Path) -> PageData:
         found = compacted.read(path)
         runs = [reading.decoded(_RUNS, text) for name, text in found.items() if name.startswith(_RUN)]
         others = reading.decoded(_CELLS, found.get(_UNMEASURED, b"[]"))
+        first = reading.decoded(_FIRSTS, found.get(_FIRST, b"[]"))
     except (OSError, reading.UnreadableError) as error:
         raise RunError(f"{path} cannot be read: {error}", hint="put a copy of it back") from None
     if not runs:
         raise RunError(f"{path} holds no run", hint="hugewise report RUN --page FILE makes a page's data")
     runs.sort(key=lambda one: one.results.started, reverse=True)
-    return PageData(runs=tuple(runs), unmeasured=others)
+    return PageData(runs=tuple(runs), unmeasured=others, first=first)
 
 
 def render(data: PageData, name: str) -> dict[str, bytes]:
@@ -221,6 +240,7 @@ def document(data: PageData) -> Document:
         lead=tuple(map(Line, _lead(data))),
         sections=(
             *_claims(data),
+            *_first(data),
             Section("Verdicts", some(_overview(newest), _verdicts(newest), *stand_ins_of_cells(newest.cells))),
             *_open(newest, data.runs[0].forecast),
             *_together(data),
@@ -342,19 +362,34 @@ def _needed(row: Row | None) -> tuple[str, str]:
     return needs.pairs(row), needs.hours(row)
 
 
+def _combined(data: PageData) -> tuple[Combined, ...]:
+    """What several runs say together; nothing of one alone. Raises UserError where they cannot be put together."""
+    sources = [one.evidence for one in data.runs if one.evidence is not None]
+    return combining.combined(sources, data.runs[0].results.confidence).comparisons if len(sources) > 1 else ()
+
+
+def _first(data: PageData) -> Iterator[Section]:
+    """The cells that were to be measured first."""
+    together: dict[tuple[str, str, str], Verdict] = {}
+    with contextlib.suppress(UserError):  # that section says why
+        typical = [one for one in _combined(data) if one.end_point == TYPICAL_RATIO]
+        together = {(one.cell, one.arm, one.metric): one.verdict for one in typical}
+    planned = {(row.cell, row.arm, row.metric): row for rows in _measured(data.runs).values() for row in rows}
+    runs = [one.results for one in data.runs]
+    yield from first_cells(data.first, runs, together, planned, data.unmeasured)
+
+
 def _together(data: PageData) -> Iterator[Section]:
     """Several runs judged together, by their e-values."""
-    sources = [one.evidence for one in data.runs if one.evidence is not None]
-    if len(sources) < 2:
-        return
     try:
-        found = combining.combined(sources, data.runs[0].results.confidence)
+        found = _combined(data)
     except UserError as error:
         yield Section(_TOGETHER, (Line(f"They cannot be put together: {error.message}."),))
         return
+    if not found:
+        return
     rows = [
-        (one.cell, one.arm, one.baseline, one.metric, one.end_point, _pairs(one), _e(one), one.verdict)
-        for one in found.comparisons
+        (one.cell, one.arm, one.baseline, one.metric, one.end_point, _pairs(one), _e(one), one.verdict) for one in found
     ]
     head = ("cell", "policy", "baseline", "metric", "end point", "pairs by run", "e-value, adjusted", "verdict")
     said = "The e-values say whether and in which direction in at least one of the runs; not how much."
