@@ -34,7 +34,7 @@ from hugewise.report.foretold import foretold
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
 from hugewise.report.result_claims import STANDINGS, claim_line, claimed
-from hugewise.report.result_runs import facts
+from hugewise.report.result_runs import derived, facts
 from hugewise.report.sections import beside
 from hugewise.report.sections.levels import levels
 from hugewise.report.sections.stand_ins import stand_ins_of_cells
@@ -76,11 +76,13 @@ class PageRun(msgspec.Struct, frozen=True, kw_only=True):
 
     evidence  what it carries to a combination; null: its method carries none
     forecast  from it, for what it left open; null where none can be had
+    derived   a command that measures the same, for a run that did not keep its own; empty where none is known
     """
 
     results: Results
     evidence: RunEvidence | None = None
     forecast: Forecast | None = None
+    derived: str = ""
 
 
 class PageData(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +137,7 @@ def renewed(data: PageData, whole: Study | None = None, listed: CellList | None 
     )
     if whole is None:
         return msgspec.structs.replace(data, runs=runs)
+    runs = tuple(msgspec.structs.replace(one, derived=derived(one.results, whole)) for one in runs)
     first = data.first if listed is None else cell_list.of_study(listed, whole)
     others = unmeasured(whole, _measured(runs))
     return msgspec.structs.replace(data, runs=runs, unmeasured=others, first=first)
@@ -249,7 +252,7 @@ def document(data: PageData) -> Document:
             *beside.beside(newest.beside),
             *_earlier(data),
             *_not_run(newest, data),
-            Section("How it was measured", (facts(one.results for one in data.runs),)),
+            Section("How it was measured", tuple(_facts(data))),
         ),
     )
 
@@ -400,6 +403,10 @@ def _foretold(data: PageData) -> Iterator[Section]:
     blocks = tuple(foretold([one.forecast for one in data.runs if one.forecast is not None]))
     if blocks:
         yield Section("How the forecast came out", blocks)
+
+
+def _facts(data: PageData) -> Iterator[Block]:
+    yield facts("the runs", ((one.results, one.derived) for one in data.runs))
 
 
 def _pairs(one: Combined) -> str:
