@@ -17,31 +17,30 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import reading
 from hugewise.analysis import analysis, combining, few_pairs
-from hugewise.analysis.forecast import TYPICAL, Forecast, Row, forecast
-from hugewise.errors import RunError, StorageError, UserError
+from hugewise.analysis.forecast import TYPICAL, Forecast, Row, forecast, pilot_name
+from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.files import made_folder, write_whole
 from hugewise.model.results import Comparison, Results, Verdict
-from hugewise.model.trial import Attempt
 from hugewise.report import cell_list, images, needs, numbers
-from hugewise.report.cell_list import CellList, First
+from hugewise.report.cell_list import CellList
 from hugewise.report.document import Block, Document, Figure, Heading, Line, Points, Section, figures, some, table
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
 from hugewise.report.first_cells import first_cells
-from hugewise.report.foretold import foretold
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
 from hugewise.report.result_claims import STANDINGS, claim_line, claimed
+from hugewise.report.result_data import PageData, PageRun, newest_first, read, records, slim
+from hugewise.report.result_pilots import foretelling, pilots_beside, with_pilot
 from hugewise.report.result_runs import derived, facts
 from hugewise.report.sections import beside
 from hugewise.report.sections.levels import levels
 from hugewise.report.sections.stand_ins import stand_ins_of_cells
 from hugewise.report.sentences import SYMBOLS, effect_of
-from hugewise.report.unmeasured import Unmeasured, missed, unmeasured
+from hugewise.report.unmeasured import missed, unmeasured
 from hugewise.stats.evidence import TYPICAL as TYPICAL_RATIO
-from hugewise.stats.evidence import Combined, RunEvidence
+from hugewise.stats.evidence import Combined
 from hugewise.store import compacted
 from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
@@ -67,41 +66,13 @@ MARK = b"<!-- Made by hugewise from the data beside it: changes are lost. -->\n\
 RESERVED = ("overview", "folklore")
 """Pages that are made of all others (`result_overview`)."""
 
-_RUN, _UNMEASURED, _FIRST = "run-", "unmeasured", "first"
 _TOGETHER = "The runs together"
-
-
-class PageRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run: what it found, with its attempts.
-
-    evidence  what it carries to a combination; null: its method carries none
-    forecast  from it, for what it left open; null where none can be had
-    derived   a command that measures the same, for a run that did not keep its own; empty where none is known
-    """
-
-    results: Results
-    evidence: RunEvidence | None = None
-    forecast: Forecast | None = None
-    derived: str = ""
-
-
-class PageData(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs, the newest first; the cells of their study that none of them was asked to measure; and those that were
-    to be measured first.
-    """
-
-    runs: tuple[PageRun, ...]
-    unmeasured: tuple[Unmeasured, ...] = ()
-    first: tuple[First, ...] = ()
-
-
-_RUNS = msgspec.json.Decoder(PageRun)
-_CELLS = msgspec.json.Decoder(tuple[Unmeasured, ...])
-_FIRSTS = msgspec.json.Decoder(tuple[First, ...])
 
 
 def add(path: Path, run: Path, whole: Study | None = None, listed: CellList | None = None) -> list[Path]:
     """Take the ended run in the folder `run` into the page's data at `path`, and make the page again; what was written.
+
+    A pilot of the page's study joins as such, and a run brings those that lie beside it: a forecast, and no more.
 
     whole   the study of which the run measured a part, where that is known: its other cells are named as not run
     listed  what is to be measured first
@@ -109,23 +80,24 @@ def add(path: Path, run: Path, whole: Study | None = None, listed: CellList | No
     """
     known = read(path) if path.exists() else PageData(runs=())
     found = RunFolder(run).read()
-    results = analysis.results_of(found)
     if found.closed is None:
         raise UserError(f"{run} has not ended: no page is made of what is under way", hint=f"hugewise resume {run}")
-    for other in known.runs:
-        if other.results.study != results.study:
-            raise UserError(
-                f"{path} is of {other.results.study}, and {run} is of {results.study}",
-                hint="name a page for each study",
-            )
+    of = known.runs[0].results.study if known.runs else None
+    if found.opened.study == pilot_name(of or (whole.name if whole else "")):
+        return write(path, renewed(with_pilot(known, path, found), whole, listed))
+    if of not in {None, found.opened.study}:
+        raise UserError(f"{path} is of {of}, and {run} is of {found.opened.study}", hint="name a page for each study")
+    results = analysis.results_of(found)
     evidence = combining.carried(found, results) if found.study.method == "sequential" else None
     planned = None
     with contextlib.suppress(UserError):  # no method that makes verdicts, or too few pairs (`renewed`)
         planned = forecast(found.study, [run])
-    new = PageRun(results=_slim(results), evidence=evidence, forecast=planned)
-    runs = [new, *(one for one in known.runs if one.results.run != results.run)]
-    runs.sort(key=lambda one: one.results.started, reverse=True)
-    return write(path, renewed(msgspec.structs.replace(known, runs=tuple(runs)), whole, listed))
+    new = PageRun(results=slim(results), evidence=evidence, forecast=planned)
+    data = msgspec.structs.replace(known, runs=newest_first(new, known.runs))
+    for pilot in pilots_beside(run, found):
+        with contextlib.suppress(HugewiseError):  # it was no part of what was asked for
+            data = with_pilot(data, path, RunFolder(pilot).read())
+    return write(path, renewed(data, whole, listed))
 
 
 def renewed(data: PageData, whole: Study | None = None, listed: CellList | None = None) -> PageData:
@@ -156,26 +128,12 @@ def _typical(planned: Forecast, cell: str) -> Iterator[Row]:
     return (row for row in planned.rows if row.cell == cell and row.end_point == TYPICAL)
 
 
-def _slim(results: Results) -> Results:
-    """Without what no page tells: a host's paths, and the settings of every attempt."""
-
-    def slim(one: Attempt) -> Attempt:
-        return msgspec.structs.replace(one, knobs={}, pressure={}, laid={}, covariates={})
-
-    return msgspec.structs.replace(results, folder="", attempts=tuple(map(slim, results.attempts)))
-
-
 def write(path: Path, data: PageData) -> list[Path]:
     """The data, the page and its figures; the paths. Nothing of another's is replaced, and nothing is written where
     anything is refused. Raises StorageError, UserError.
     """
     if path.stem in RESERVED:
         raise UserError(f"{path}: that name is the overview's", hint="name the page after its study")
-    records = {f"{_RUN}{one.results.run}": msgspec.json.encode(one).decode() for one in data.runs}
-    if data.unmeasured:
-        records[_UNMEASURED] = msgspec.json.encode(data.unmeasured).decode()
-    if data.first:
-        records[_FIRST] = msgspec.json.encode(data.first).decode()
     files = {path.parent / name: content for name, content in render(data, path.stem).items()}
     page = path.with_suffix(".md")
     if path.exists():
@@ -185,7 +143,7 @@ def write(path: Path, data: PageData) -> list[Path]:
     refuse_others(page)
     try:
         made_folder(path.parent)
-        compacted.write(path, records, most=MOST_BYTES)
+        compacted.write(path, records(data), most=MOST_BYTES)
         for place, content in files.items():
             made_folder(place.parent)
             write_whole(place, content)
@@ -211,21 +169,6 @@ def refuse_others(page: Path) -> None:
         )
 
 
-def read(path: Path) -> PageData:
-    """The data of a page. Raises RunError where they cannot be read."""
-    try:
-        found = compacted.read(path)
-        runs = [reading.decoded(_RUNS, text) for name, text in found.items() if name.startswith(_RUN)]
-        others = reading.decoded(_CELLS, found.get(_UNMEASURED, b"[]"))
-        first = reading.decoded(_FIRSTS, found.get(_FIRST, b"[]"))
-    except (OSError, reading.UnreadableError) as error:
-        raise RunError(f"{path} cannot be read: {error}", hint="put a copy of it back") from None
-    if not runs:
-        raise RunError(f"{path} holds no run", hint="hugewise report RUN --page FILE makes a page's data")
-    runs.sort(key=lambda one: one.results.started, reverse=True)
-    return PageData(runs=tuple(runs), unmeasured=others, first=first)
-
-
 def render(data: PageData, name: str) -> dict[str, bytes]:
     """The files of the page by their paths beside its data: NAME.md, and its figures below NAME/."""
     told = document(data)
@@ -247,7 +190,7 @@ def document(data: PageData) -> Document:
             Section("Verdicts", some(_overview(newest), _verdicts(newest), *stand_ins_of_cells(newest.cells))),
             *_open(newest, data.runs[0].forecast),
             *_together(data),
-            *_foretold(data),
+            *foretelling(data),
             *levels(newest),
             *beside.beside(newest.beside),
             *_earlier(data),
@@ -399,14 +342,11 @@ def _together(data: PageData) -> Iterator[Section]:
     yield Section(_TOGETHER, (Line(said), table("e-values multiplied over runs", head, rows, 5)))
 
 
-def _foretold(data: PageData) -> Iterator[Section]:
-    blocks = tuple(foretold([one.forecast for one in data.runs if one.forecast is not None]))
-    if blocks:
-        yield Section("How the forecast came out", blocks)
-
-
 def _facts(data: PageData) -> Iterator[Block]:
     yield facts("the runs", ((one.results, one.derived) for one in data.runs))
+    if data.pilots:
+        yield Line("A pilot is measured to plan from: what it forecast stands above, and nothing is judged by it.")
+        yield facts("the pilots", ((one.results, "") for one in data.pilots))
 
 
 def _pairs(one: Combined) -> str:
