@@ -71,8 +71,10 @@ def write_run(
     sessions: int = 1,
     seed: int = 0,
     run: Mapping[str, Any] | None = None,
+    pace: float = 1.0,
 ) -> Path:
-    """A run whose pairs have these log-ratios (None: the arm failed); blocks of 3 s, of which attempts take 2 s.
+    """A run whose pairs have these log-ratios (None: the arm failed); blocks of 3 s, of which attempts take 2 s, times
+    the `pace`.
 
     `run` is in its first record, beside what is always there.
     """
@@ -101,12 +103,12 @@ def write_run(
                     cell=record.id,
                     session=session,
                     state="failed" if failed else "accepted",
-                    started=clock + place,
-                    ended=clock + place + 1,
+                    started=clock + place * pace,
+                    ended=clock + (place + 1) * pace,
                     delivery=delivery(target=each.treatment.target),
                 )
                 folder.accept(folder.draft(f"b{block:05d}-{each.name}"), made)
-            clock += 3.0
+            clock += 3.0 * pace
             folder.append(BlockClosed(t=clock, block=block, state="complete"))
     return folder.path
 
