@@ -1,5 +1,8 @@
 # hugewise: everything that a bare Debian 12 needs but make and git. `make run` measures, `make test` proves.
 PYTHON ?= python3
+# What `make results` is asked for, as it was written: neither make nor a shell looks for anything in it.
+ASKED := STUDY ONLY ARMS SCALE TIME BLOCKS PILOT
+$(foreach name,$(ASKED),$(if $(filter-out undefined,$(origin $(name))),$(eval override export $(name) := $$(value $(name)))))
 PROBE_SOURCES := $(shell find probe/src probe/ground probe/exec probe/layout -name '*.rs' -o -name '*.txt' -o -name Cargo.toml) probe/Cargo.toml probe/Cargo.lock probe/pyproject.toml
 CARGO := cargo --quiet
 MANIFEST := --manifest-path probe/Cargo.toml
@@ -22,10 +25,14 @@ test: .venv/ready
 	@echo "2 of 2: the probe (cargo test), about 2 min on 2 cores, most of it to build them"
 	$(CARGO) test $(LOCKED) --workspace
 
-# Measure STUDY (a name in studies/) and add the run to its page in docs/results, where all its runs are judged together.
+# Measure STUDY (a name in studies/), or the part of it that ONLY (labels) and ARMS (policies) name, for TIME or BLOCKS, and
+# add the run to its page in docs/results, where all its runs are judged together; after PILOT blocks to plan from.
+results: PART = $${SCALE:+--scale "$$SCALE"} $${ONLY:+--only "$$ONLY"} $${ARMS:+--arms "$$ARMS"}
 results: .venv/ready
-	.venv/bin/hugewise run studies/$(STUDY).toml
-	.venv/bin/hugewise report "$$(ls -d results/$(STUDY)/*/ | tail -n1)" --page docs/results/$(STUDY).parquet
+	@[ -n "$$STUDY" ] || { echo "make results: name a study, such as STUDY=redhat-2021" >&2; exit 2; }
+	[ -z "$$PILOT" ] || .venv/bin/hugewise plan "studies/$$STUDY.toml" $(PART) --pilot "$$PILOT"
+	.venv/bin/hugewise run "studies/$$STUDY.toml" $(PART) $${BLOCKS:+--blocks "$$BLOCKS"} $${TIME:+--time "$$TIME"} \
+	  --page "docs/results/$$STUDY$${SCALE:+-$$SCALE}.parquet"
 
 # 10,000 broken inputs for each reader of what others write: about an hour. `make test` has a few hundred.
 fuzz: .venv/ready

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import grp
 import os
 import pwd
@@ -20,6 +21,7 @@ from hugewise.errors import StorageError, UserError
 __all__ = [
     "OWN",
     "RESUME",
+    "alone_in",
     "caller",
     "changeable",
     "drafted",
@@ -95,6 +97,19 @@ def drafted(
             os.unlink(draft)  # noqa: PTH108
         raise
     sync(path.parent)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process holds the folder, and hold it: for whoever reads what is there, and writes it anew.
+    Raises OSError.
+    """
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def made_folder(path: Path, *, theirs: bool = False) -> None:

@@ -12,10 +12,12 @@ from click.testing import CliRunner
 import hugewise
 from hugewise.analysis import budget, forecast
 from hugewise.cli.main import cli
+from hugewise.plan.cells import resolve
 from hugewise.session import progress, session
 from hugewise.stats import power
 from hugewise.study import load, shipped
 from hugewise.study.study import Study
+from hugewise.workloads import discover
 from tests.analysis.test_forecast import NS, cell, normal, the_study, write_run
 from tests.build import known
 from tests.build.studies import an_arm, as_toml, cell_of, study_data, workloads
@@ -74,6 +76,66 @@ def test_too_few_blocks_decide_nothing_and_the_number_that_is_told_does(tmp_path
     level = forecast.level(the_study(), 2)
     assert power.least_pairs(level, needed) is not None and power.least_pairs(level, needed - 1) is None
     assert budget.too_small(the_study(budget={"blocks": needed}), cells, tmp_path) is None
+
+
+def every_cell(study: Study) -> list[Any]:
+    """The study's cells as they would be on a host that offers all."""
+    return [
+        cell_of(
+            one.workload,
+            *(an_arm(name) for name in one.used.policies or [use.name for use in study.policies]),
+            id=one.id,
+            metric=one.metric,
+            values=one.values,
+        )
+        for one in resolve(study, discover())
+    ]
+
+
+def seen(planned: Any) -> Any:
+    """What a run's log has of a cell that is planned, with two of its arms."""
+    names = [arm.name for arm in planned.arms][1:2]
+    record = cell(planned.id, *names)
+    return msgspec.structs.replace(record, workload=planned.workload.name, values=planned.values)
+
+
+@pytest.mark.parametrize(
+    ("name", "measured", "time", "alike"),
+    [("percona-2018-hugepages", "select-only", "1h", 6), ("lpc-2024-mthp", "memcached", "90m", 2)],
+)
+def test_runs_of_a_part_tell_the_time_of_the_whole(
+    name: str, measured: str, time: str, alike: int, tmp_path: Path
+) -> None:
+    """Those of the small machine: an attempt takes 30 s where its lead and its measured part are 12 s."""
+    study = load.with_budget(load.load(shipped.folder() / f"{name}.toml"), 40, time)
+    cells = every_cell(study)
+    (own,) = [one for one in cells if one.id == measured]
+    assert budget.in_part(study, cells, tmp_path) == budget.declared(cells)
+    part = load.part(study, [measured])
+    write_run(tmp_path, part, normal(0.02, 6), cells=(seen(own),), pace=20.0)
+    assert budget.measured(study, cells, tmp_path) is None, "no run had them all"
+    found = budget.in_part(study, cells, tmp_path)
+    assert f"{alike} cells by earlier runs of parts of the study" in found.source
+    assert budget.in_part(study, [own], tmp_path).seconds == pytest.approx(30.0 * len(own.arms))
+    near = next(one for one in cells if one.workload is own.workload and one is not own)
+    beside = 30.0 - budget.timed(own.values)
+    assert budget.in_part(study, [near], tmp_path).seconds == pytest.approx(
+        len(near.arms) * (beside + budget.timed(near.values))
+    )
+    told = known(budget.too_small(study, cells, tmp_path))
+    room = int(told.partition("has room for ")[2].split()[0])
+    assert room == int(known(study.budget.time) / found.seconds) < 13
+    assert "a round takes about" in told
+
+
+def test_a_pilot_tells_the_time_of_a_cell_too(tmp_path: Path) -> None:
+    of = the_study(budget={"blocks": 200, "time": "10m"})
+    planned = [timed("chase", "base", "thp", "madvise"), timed("other", "base", "thp")]
+    pilot = msgspec.structs.replace(of, name=forecast.pilot_name(of.name), method="fixed-n")
+    write_run(tmp_path, pilot, normal(0.02, 6), pace=4.0)
+    found = budget.in_part(of, planned, tmp_path)
+    assert found.seconds == pytest.approx(3 * 6.0 + 2 * 6.0), "an arm that it had not takes as long as the others"
+    assert budget.in_part(of, [msgspec.structs.replace(one, kind="resident") for one in planned], tmp_path).seconds == 0
 
 
 @pytest.mark.parametrize("verb", ["dry run", "run"])

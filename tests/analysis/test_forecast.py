@@ -73,8 +73,10 @@ def write_run(
     seed: int = 0,
     run: Mapping[str, Any] | None = None,
     beside: Mapping[str, float | None] | None = None,
+    pace: float = 1.0,
 ) -> Path:
-    """A run whose pairs have these log-ratios (None: the arm failed); blocks of 3 s, of which attempts take 2 s.
+    """A run whose pairs have these log-ratios (None: the arm failed); blocks of 3 s, of which attempts take 2 s, times
+    the `pace`.
 
     `run` is in its first record, beside what is always there. `beside`: other metrics, with the log-ratio of their
     pairs, which differ by a twentieth as much (None: the arms do not have it).
@@ -104,8 +106,8 @@ def write_run(
                     cell=record.id,
                     session=session,
                     state="failed" if failed else "accepted",
-                    started=clock + place,
-                    ended=clock + place + 1,
+                    started=clock + place * pace,
+                    ended=clock + (place + 1) * pace,
                     delivery=delivery(target=each.treatment.target),
                 )
                 for name, shift in (beside or {}).items():
@@ -113,7 +115,7 @@ def write_run(
                         moved = 0.0 if each.name == "base" else (shift or 0.0) + (difference or 0.0) / 20
                         made.metrics[name] = level * math.exp(moved)  # type: ignore[index]
                 folder.accept(folder.draft(f"b{block:05d}-{each.name}"), made)
-            clock += 3.0
+            clock += 3.0 * pace
             folder.append(BlockClosed(t=clock, block=block, state="complete"))
     return folder.path
 

@@ -1,14 +1,16 @@
-"""What a run forecast beside what the next one found."""
+"""What a pilot or a run forecast beside what the next run found."""
 
 from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
 from hugewise.analysis.forecast import Forecast, Row
+from hugewise.model.results import Verdict
 from hugewise.report.document import Table
-from hugewise.report.foretold import foretold
+from hugewise.report.foretold import Foretelling, foretold
 from hugewise.report.result_page import PageData, PageRun, render
 from tests.build.results import example
 
@@ -30,27 +32,60 @@ def planned(run: str, *rows: Row) -> Forecast:
     )  # fmt: skip
 
 
+def held(*told: Foretelling | Forecast) -> list[Table]:
+    """The tables of runs, the newest first."""
+    tables = list(foretold([one if isinstance(one, Foretelling) else Foretelling(one) for one in told]))
+    assert all(isinstance(one, Table) for one in tables)
+    return [one for one in tables if isinstance(one, Table)]
+
+
 @pytest.mark.parametrize(("later", "word"), [(0.05, "yes"), (0.09, "noisier"), (0.01, "quieter")])
 def test_a_spread_is_held_against_the_interval_of_the_run_before(later: float, word: str) -> None:
-    (found,) = foretold([planned("b", spread(30, later)), planned("a", spread(9, 0.04, 0.02, 0.08))])
-    assert isinstance(found, Table)
+    (found,) = held(planned("b", spread(30, later)), planned("a", spread(9, 0.04, 0.02, 0.08)))
     (row,) = found.rows
-    assert [str(cell) for cell in row][2:6] == ["9", "4.0% (2.0% to 8.0%)", "30", f"{later:.1%}"]
+    assert [str(cell) for cell in row][2:8] == ["wall_s", "a run", "9", "4.0% (2.0% to 8.0%)", "30", f"{later:.1%}"]
     assert str(row[-1]) == word
 
 
 def test_the_run_before_is_the_newest_that_has_the_comparison() -> None:
     first = planned("0", spread(5, 1.0, 0.9, 2.0))
     runs = [planned("c", spread(30, 0.05)), planned("b"), planned("a", spread(9, 0.04, 0.02, 0.08)), first]
-    (found,) = foretold(runs)
-    assert isinstance(found, Table)
-    assert str(found.rows[0][2]) == "9"
+    (found,) = held(*runs)
+    assert str(found.rows[0][4]) == "9"
 
 
 def test_one_run_or_a_spread_that_is_not_known_tells_nothing() -> None:
-    assert list(foretold([planned("a", spread(9, 0.04, 0.02, 0.08))])) == []
-    assert list(foretold([planned("b", spread(30, None)), planned("a", spread(9, 0.04, 0.02, 0.08))])) == []
-    assert list(foretold([planned("b", spread(30, 0.05, arm="base")), planned("a", spread(9, 0.04, 0.02, 0.08))])) == []
+    assert held(planned("a", spread(9, 0.04, 0.02, 0.08))) == []
+    assert held(planned("b", spread(30, None)), planned("a", spread(9, 0.04, 0.02, 0.08))) == []
+    assert held(planned("b", spread(30, 0.05, arm="base")), planned("a", spread(9, 0.04, 0.02, 0.08))) == []
+
+
+@pytest.mark.parametrize(
+    ("pairs", "verdict", "word"),
+    [
+        (30, "better", "yes"),
+        (60, "equivalent", "yes"),
+        (90, "worse", "it took more"),
+        (30, "undecided", "ended before"),
+        (60, "undecided", "no"),
+    ],
+)
+def test_pairs_and_time_that_were_forecast_stand_beside_those_that_it_took(
+    pairs: int, verdict: Verdict, word: str
+) -> None:
+    before = msgspec.structs.replace(spread(9, 0.04, 0.02, 0.08), needed=60, seconds=10.0)
+    after = msgspec.structs.replace(spread(pairs, 0.05), seconds=20.0)
+    run = Foretelling(planned("b", after), {("chase", "thp", "wall_s"): verdict})
+    _, taken = held(run, Foretelling(planned("a", before), pilot=True))
+    time = f"{pairs // 3} min 00 s"
+    assert taken.rows == (("chase", "thp", "wall_s", "a pilot", "60", "10 min 00 s", str(pairs), time, verdict, word),)
+
+
+def test_a_pilot_foretells_and_is_not_foretold() -> None:
+    pilot = Foretelling(planned("p", spread(20, 0.05)), pilot=True)
+    run = planned("a", spread(9, 0.04, 0.02, 0.08))
+    assert held(pilot, run) == []
+    assert held(run, pilot)[0].rows[0][3] == "a pilot"
 
 
 def test_it_stands_on_the_page() -> None:
@@ -59,5 +94,5 @@ def test_it_stands_on_the_page() -> None:
         return render(PageData(runs=runs), "page")["page.md"].decode()
 
     before, after = planned("a", spread(9, 0.04, 0.02, 0.08)), planned("b", spread(30, 0.05))
-    assert "| chase | thp | 9 | 4.0% (2.0% to 8.0%) | 30 | 5.0% | yes |" in page(after, before)
+    assert "| chase | thp | wall\\_s | a run | 9 | 4.0% (2.0% to 8.0%) | 30 | 5.0% | yes |" in page(after, before)
     assert "How the forecast came out" not in page(before)

@@ -15,6 +15,7 @@ from hugewise.model.results import Results
 from hugewise.report import result_overview, result_page
 from hugewise.report.markdown import escape
 from hugewise.report.result_claims import claimed
+from hugewise.report.result_data import without_paths
 from hugewise.report.result_page import PageData, PageRun, render
 from hugewise.report.sentences import SYMBOLS
 from hugewise.stats.evidence import Carried, RunEvidence
@@ -172,6 +173,14 @@ def test_what_was_published_within_the_margin_is_not_contradicted_by_equivalence
     assert by["equivalent here"] == "not decidable here"
 
 
+def test_what_is_open_has_pairs_and_hours_or_the_reason_why_not() -> None:
+    results = restated.percona_2018()
+    open_ = [(cell.cell, one.arm) for cell in results.cells for one in cell.comparisons if one.verdict == "undecided"]
+    assert open_
+    shown = text(page_of(results)).partition("## Not decided here")[2].partition("\n## ")[0]
+    assert shown.count("no forecast: nothing was measured in pairs | unknown |") == len(open_)
+
+
 def test_a_run_joins_its_page(tmp_path: Path) -> None:
     run = large.run(240, tmp_path / "made")
     page = tmp_path / "pages" / "report.parquet"
@@ -228,3 +237,16 @@ def test_a_page_that_is_too_large_is_not_written(tmp_path: Path, monkeypatch: py
     with pytest.raises(UserError, match="more than 100"):
         result_page.write(tmp_path / "x.parquet", page_of(example()))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("hugewise run demo --blocks 3", "hugewise run demo --blocks 3"),
+        ("hugewise run /home/me/own.toml --results /home/me/r --only a", "hugewise run own.toml --only a"),
+        ("hugewise run demo --results=/home/me/r --page docs/x.parquet --time 4m", "hugewise run demo --time 4m"),
+        ("", ""),
+    ],
+)
+def test_a_command_is_published_without_the_paths_of_its_host(command: str, told: str) -> None:
+    assert " ".join(without_paths(command.split())) == told

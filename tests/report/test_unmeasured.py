@@ -11,7 +11,7 @@ import pytest
 from hugewise.analysis.forecast import Row
 from hugewise.report import result_overview, result_page
 from hugewise.report.result_page import PageData, PageRun
-from hugewise.report.unmeasured import unmeasured
+from hugewise.report.unmeasured import like, unmeasured
 from hugewise.study import load, shipped
 from hugewise.study.study import Study
 from tests.build.results import example
@@ -40,13 +40,44 @@ def test_each_cell_has_the_dearest_comparison_of_the_nearest_cell_of_its_workloa
     assert "memcached" not in found
     sla = found["memcached-sla"]
     assert (sla.neighbour, sla.arm, sla.pairs, sla.seconds) == ("memcached", "mthp-64k", 300, 900.0)
+    assert (sla.other, sla.floor) == (False, False)
+
+
+def test_a_cell_of_another_workload_is_the_last_that_is_asked_and_named_so() -> None:
+    """Its time is the cell's own, where leads and measured parts are known of it: 2 s and 10 s of redis."""
+    found = {one.cell: one for one in unmeasured(whole(), {"memcached": (row("thp", 300),)})}
     redis = found["redis"]
-    assert (redis.neighbour, redis.pairs, redis.seconds) == (None, None, None)
+    assert (redis.neighbour, redis.pairs, redis.other, redis.floor) == ("memcached", 300, True, True)
+    assert redis.seconds == 300 * 2 * (10.0 + 2.0)
+    build = found["kernel-build"]
+    assert (build.neighbour, build.seconds, build.floor) == ("memcached", 900.0, False)
+    of_redis = {
+        one.cell: one for one in unmeasured(whole(), {"memcached": (row("thp", 9),), "redis": (row("thp", 8),)})
+    }
+    assert of_redis["redis-sla"].neighbour == "redis", "its own workload is nearer"
+    commands = {"memcached": (row("thp", 9),), "x264-profile=vod": (row("thp", 7),)}
+    assert {one.cell: one.neighbour for one in unmeasured(whole(), commands)}["kernel-build"] == "x264-profile=vod"
 
 
-@pytest.mark.parametrize("rows", [(), (row("thp", None),), (row("thp", 5, None),)])
-def test_a_neighbour_without_a_forecast_tells_nothing(rows: Sequence[Row]) -> None:
-    assert {one.neighbour for one in unmeasured(whole(), {"memcached": rows})} == {None}
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ((), "none was measured in pairs"),
+        ((row("thp", None),), "memcached, thp: more than 1,000,000"),
+        ((msgspec.structs.replace(row("thp", None), reason="too few"),), "memcached, thp: no forecast: too few"),
+    ],
+)
+def test_without_any_forecast_the_reason_is_told(rows: Sequence[Row], why: str) -> None:
+    found = unmeasured(whole(), {"memcached": rows})
+    assert {one.neighbour for one in found} == {None}
+    assert {one.reason for one in found} == {f"no cell of the study has a forecast ({why})"}
+
+
+def test_a_forecast_of_few_pairs_is_told_with_what_they_leave_open() -> None:
+    few = msgspec.structs.replace(row("thp", 100), pairs=4, sd=0.05, sd_low=0.03, sd_high=0.19)
+    (found,) = [one for one in unmeasured(whole(), {"memcached": (few,)}) if one.cell == "memcached-sla"]
+    assert found.spread == "5.1% (3.0% to 20.9%)"
+    assert like(found) == "memcached, thp; few pairs tell its spread, 5.1% (3.0% to 20.9%)"
 
 
 def test_a_cell_of_the_same_table_is_nearer_than_another_of_its_workload() -> None:
@@ -67,7 +98,8 @@ def test_the_page_names_them_and_keeps_them_in_its_data(tmp_path: Path) -> None:
     assert result_page.read(path) == data
     shown = path.with_suffix(".md").read_text()
     assert "| memcached-sla | memcached, thp | 300 | 15 min 00 s |" in shown
-    assert "| redis | no cell of its workload has a forecast | – | – |" in shown
+    assert "| redis | memcached, thp, of another workload | 300 | at least 2 h 00 min |" in shown
+    assert "| – |" not in shown.partition("## Not run")[2].partition("\n## ")[0]
     without = msgspec.structs.replace(data, unmeasured=())
     assert "memcached-sla" not in result_page.render(without, "page")["page.md"].decode()
 

@@ -2,28 +2,32 @@
 
 No comparison is decided before a number of pairs that follows from its share of the error rate alone (`stats.power`),
 however large its effect is. A budget with fewer blocks, or with time for fewer, ends undecided whatever is measured.
-How long a round of all cells takes is known from the newest run of the study; without one its attempts take at least
-their lead and their measured part.
+How long a round of all cells takes is known from the newest run of the study. Where runs measured parts of it, or a
+pilot did, their cells tell their own time, and that of others of the same workload: what such an attempt takes beside
+its lead and its measured part. Of all else these two are what an attempt takes at least.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from hugewise.analysis import forecast, pilots
-from hugewise.analysis.earlier import of_study
+from hugewise.analysis.earlier import called, of_study
 from hugewise.errors import HugewiseError
+from hugewise.model.design import Kind
 from hugewise.plan.plan import Cell
 from hugewise.quantity import format_duration
 from hugewise.stats import power
 from hugewise.stats.family import ComparedCell
+from hugewise.store.records import CellRecord
 from hugewise.study.study import Study
 
-__all__ = ["Round", "declared", "measured", "too_small"]
+__all__ = ["Round", "declared", "in_part", "measured", "timed", "too_small"]
 
 _NEWEST = 3  # runs that are read wholly: a long campaign has hundreds
 
@@ -53,7 +57,7 @@ def too_small(study: Study, cells: Sequence[Cell], results: Path) -> str | None:
         if least is None:
             return _few_blocks(study, comparisons)
     assert least is not None
-    return _short(study, least, measured(study, cells, results) or declared(cells))
+    return _short(study, least, measured(study, cells, results) or in_part(study, cells, results))
 
 
 def measured(study: Study, cells: Sequence[ComparedCell], results: Path) -> Round | None:
@@ -67,14 +71,66 @@ def measured(study: Study, cells: Sequence[ComparedCell], results: Path) -> Roun
     return None
 
 
+class _Seen(NamedTuple):
+    """A cell of an earlier run, and what attempts of its arms took, in seconds."""
+
+    record: CellRecord
+    kind: Kind
+    costs: Mapping[str, float]
+
+    @property
+    def mean(self) -> float:
+        """Of an attempt, whatever its arm."""
+        return fmean(self.costs.values())
+
+
+def in_part(study: Study, cells: Sequence[Cell], results: Path) -> Round:
+    """From the newest runs and pilots of the study, whatever part they measured; else as `declared`."""
+    seen = list(_seen(study, results))
+    told = {cell.id: took for cell in cells if (took := _by_seen(cell, seen)) is not None}
+    if not told:
+        return declared(cells)
+    others = [cell for cell in cells if cell.id not in told]
+    total = sum(told.values()) + declared(others).seconds
+    beside = f", and {len(others)} by their measured parts and leads alone" if others else ""
+    source = f"takes about {format_duration(total)}: {len(told)} cells by earlier runs of parts of the study{beside}"
+    return Round(total, source)
+
+
+def _seen(study: Study, results: Path) -> Iterator[_Seen]:
+    names = (study.name, forecast.pilot_name(study.name))
+    for folder in called(names, results)[:_NEWEST]:
+        with suppress(HugewiseError):
+            of = folder.study(folder.opened())
+            for pilot in pilots.read(of, [folder.path]).values():
+                costs = {arm.name: cost for arm in pilot.record.arms if (cost := pilot.cost(arm.name))}
+                if costs:
+                    yield _Seen(pilot.record, pilot.record.kind or of.design.first, costs)
+
+
+def _by_seen(cell: Cell, seen: Sequence[_Seen]) -> float | None:
+    """Seconds of a block of the cell by what runs have seen of it, else of another of its workload in the same design.
+    None: by nothing.
+    """
+    alike = [one for one in seen if one.record.workload == cell.workload.name and one.kind == cell.kind]
+    own = next((one for one in alike if one.record.id == cell.id), None)
+    if own is not None and dict(own.record.values) == dict(cell.values):
+        return sum(own.costs.get(arm.name, own.mean) for arm in cell.arms)
+    if not alike:
+        return None
+    near = own or alike[0]
+    beside = near.mean - (timed(near.record.values) if cell.kind == "sequential" else 0.0)
+    return sum(max(beside, 0.0) + (timed(cell.given(arm)) if cell.kind == "sequential" else 0.0) for arm in cell.arms)
+
+
 def declared(cells: Sequence[Cell]) -> Round:
     """From the parameters: lead and measured part of the workloads that run for a time, one arm after the other."""
-    total = sum(_timed(cell.given(arm)) for cell in cells if cell.kind == "sequential" for arm in cell.arms)
+    total = sum(timed(cell.given(arm)) for cell in cells if cell.kind == "sequential" for arm in cell.arms)
     return Round(total, f"takes {format_duration(total)} at least: the measured parts and their leads alone")
 
 
-def _timed(values: Mapping[str, object]) -> float:
-    """Seconds; 0 where the work is given, not the time."""
+def timed(values: Mapping[str, object]) -> float:
+    """Seconds of the lead and the measured part; 0 where the work is given, not the time."""
     if values.get("operations") or values.get("transactions"):
         return 0.0
     parts = (values.get(name) for name in ("duration", "lead"))

@@ -7,6 +7,8 @@ the pairs of runs on different machines have no spread in common.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from hugewise.errors import UserError
@@ -14,7 +16,7 @@ from hugewise.store.folder import RunFolder
 from hugewise.store.records import Opened
 from hugewise.study.study import Study
 
-__all__ = ["comparable", "earlier_runs", "of_study", "unlike"]
+__all__ = ["called", "comparable", "earlier_runs", "of_study", "unlike"]
 
 # What the studies of two runs must share; name, budget, margin, confidence and method change no pair.
 _SAME = ("policies", "workload", "cells", "between", "design", "guest", "kernel")
@@ -43,6 +45,25 @@ def of_study(study: Study, results: Path) -> list[tuple[Opened, RunFolder]]:
     cost no more than short ones.
     """
     return _seen(study, results)[0]
+
+
+def called(names: Collection[str], results: Path) -> list[RunFolder]:
+    """The runs below `results` whose studies have one of these names, whatever part of them was measured, the newest
+    first. Folders that cannot be read are passed over.
+    """
+    found = []
+    for place in (place for name in names for place in _listed(results / name)):
+        with suppress(OSError, UserError):
+            (place / "run.jsonl").lstat()
+            found.append((RunFolder(place).opened().t, place))
+    return [RunFolder(place) for _, place in sorted(found, reverse=True)]
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _seen(study: Study, results: Path) -> tuple[list[tuple[Opened, RunFolder]], int]:

@@ -28,7 +28,7 @@ from hugewise.stats.family import ComparedCell
 from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
 
-__all__ = ["CHANCE", "FEWEST", "TYPICAL", "Forecast", "Row", "forecast", "missing", "past_runs", "pilot"]
+__all__ = ["CHANCE", "FEWEST", "TYPICAL", "Forecast", "Row", "forecast", "missing", "past_runs", "pilot", "pilot_name"]
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,8 +118,13 @@ def pilot(study: Study, blocks: int, results: Path, *, run: Callable[[Study, Pat
     from hugewise.study.load import with_budget  # noqa: PLC0415  (only here)
 
     short = with_budget(study, blocks, None)
-    name = f"{study.name[:58]}-pilot"
-    return run(msgspec.structs.replace(short, name=name, method="fixed-n", end_points=()), results).path
+    short = msgspec.structs.replace(short, name=pilot_name(study.name), method="fixed-n", end_points=())
+    return run(short, results).path
+
+
+def pilot_name(study: str) -> str:
+    """How pilots of the study of this name are called."""
+    return f"{study[:58]}-pilot"
 
 
 def missing(study: Study, cells: Sequence[ComparedCell], results: Path) -> UserError:

@@ -82,6 +82,7 @@ for verb in (advise, compare, export, fleet, guest, inspect, report, torture, ve
 @options.ARMS
 @options.CLIENT
 @options.CLIENTS
+@options.PAGE
 @click.option("--dry-run", is_flag=True, help="Show the plan and one example order; run nothing.")
 @options.ANYWAY
 @options.KEEPER
@@ -101,9 +102,13 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
     if dry_run:
         show_plan(chosen, client, seed, options["results"])
         return
+    if (page := options["page"]) is not None:
+        from hugewise.cli import page as publishing  # noqa: PLC0415
+
+        publishing.check(page, chosen)
     given = {"seed": seed, "results": options["results"], "anyway": options["anyway"], "client": client}
     given["command"] = asking.command_line(click.get_current_context().find_root().obj)
-    running.reported(lambda listener: hugewise.run(chosen, listener=listener, **given), options["keeper"])
+    running.reported(lambda listener: hugewise.run(chosen, listener=listener, **given), options["keeper"], page)
 
 
 @cli.command()
@@ -171,6 +176,8 @@ def audit(**asked: Any) -> None:
 @cli.command(short_help="Pairs and hours that STUDY needs.")
 @options.STUDY
 @options.SCALE
+@options.ONLY
+@options.ARMS
 @click.option("--from", "runs", multiple=True, type=click.Path(path_type=Path), help="A run of STUDY; may be repeated.")
 @click.option("--pilot", type=click.IntRange(6, 10_000), help="Run so many blocks of each cell first, to plan from.")
 @click.option("--published", help="Plan a published comparison from its figures: redhat-2021.")
@@ -186,8 +193,10 @@ def plan(**asked: Any) -> None:
     """
     from hugewise.cli import plan as planning  # noqa: PLC0415
 
-    asking.check_scale(asked["study"], asked["scale"])
-    planning.main(planning.PlanOptions(**asked))
+    if asked["study"] is None:
+        asking.part_of(None, asked)
+    parts = {name: asking.names(asked[name]) for name in ("only", "arms")}
+    planning.main(planning.PlanOptions(**{**asked, **parts}))
 
 
 @cli.command(short_help="Test this host: is the same called different?")

@@ -16,6 +16,7 @@ __all__ = [
     "COMMAND",
     "KEEPER",
     "ONLY",
+    "PAGE",
     "POLICY",
     "PREPARE",
     "RESULTS",
@@ -68,6 +69,12 @@ ARMS = click.option(
     metavar="POLICIES",
     shell_complete=completion.arms,
     help="Only these policies of STUDY, beside its baseline: thp,mthp-64k.",
+)
+PAGE = click.option(
+    "--page",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Add the run to a page of results to publish: its data FILE.parquet, FILE.md and figures beside it.",
 )
 CLIENT = click.option("--client", metavar="NAME", help="Have the clients of servers on this host of --hosts.")
 CLIENTS = click.option(

@@ -30,6 +30,8 @@ class PlanOptions:
 
     study: Path | None = None
     scale: str | None = None
+    only: Sequence[str] = ()
+    arms: Sequence[str] = ()
     runs: Sequence[Path] = ()
     pilot: int | None = None
     anyway: bool = False
@@ -73,7 +75,7 @@ def answer(asked: PlanOptions) -> forecast.Forecast | Reread:
 
 def _study(asked: PlanOptions) -> Study:
     if asked.study is not None:
-        return studies.load(asked.study, asked.scale)
+        return studies.part(studies.load(asked.study, asked.scale), asked.only, asked.arms)
     if not asked.runs:
         raise UserError(
             "name a study, or a published one", hint="hugewise plan studies/demo.toml   or   --published redhat-2021"

@@ -24,12 +24,7 @@ __all__ = ["report"]
     help="Write the files to deploy of each cell's best policy into this new folder; nothing is applied.",
 )
 @click.option("--unit", metavar="NAME", help="With --output: the service of systemd that the files are for.")
-@click.option(
-    "--page",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Add the run to a page of results to publish: its data FILE.parquet, FILE.md and figures beside it.",
-)
+@options.PAGE
 @click.option("--serve", "served", is_flag=True, help="Show the report to a browser here while the run goes on.")
 @click.option("--port", type=click.IntRange(1, 65535), help="With --serve: listen there (default: a free port).")
 def report(

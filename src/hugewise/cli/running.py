@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hugewise.errors import HugewiseError
@@ -11,10 +12,11 @@ from hugewise.errors import HugewiseError
 __all__ = ["reported"]
 
 
-def reported(start: Callable[[Any], Any], keeper: int | None = None) -> None:
+def reported(start: Callable[[Any], Any], keeper: int | None = None, page: Path | None = None) -> None:
     """Run with a progress display, then show the verdicts; an interrupted run is reported as far as it came.
 
-    `keeper`: the descriptor of a socket to the keeper of a fleet, which is told as well.
+    keeper  the descriptor of a socket to the keeper of a fleet, which is told as well
+    page    the data of a page of results that the run joins, unless it was interrupted
     """
     import hugewise  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.cli import progress  # noqa: PLC0415
@@ -35,3 +37,7 @@ def reported(start: Callable[[Any], Any], keeper: int | None = None) -> None:
     show(summary(results), paths["html"])
     if results.state == "interrupted":
         sys.exit(130)
+    if page is not None:
+        from hugewise.cli import page as publishing  # noqa: PLC0415
+
+        publishing.join(page, Path(results.folder))

@@ -17,30 +17,31 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise import reading
-from hugewise.analysis import analysis, combining
-from hugewise.analysis.forecast import TYPICAL, Forecast, Row, forecast
-from hugewise.errors import RunError, StorageError, UserError
+from hugewise.analysis import analysis, combining, few_pairs
+from hugewise.analysis.forecast import TYPICAL, Forecast, Row, forecast, pilot_name
+from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.files import made_folder, write_whole
-from hugewise.model.results import Comparison, Results
-from hugewise.model.trial import Attempt
-from hugewise.quantity import format_duration
-from hugewise.report import images, numbers
+from hugewise.model.results import Comparison, Results, Verdict
+from hugewise.report import cell_list, images, needs, numbers
 from hugewise.report.carried import carried
+from hugewise.report.cell_list import CellList
 from hugewise.report.document import Block, Document, Figure, Heading, Line, Points, Section, figures, some, table
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
-from hugewise.report.foretold import foretold
+from hugewise.report.first_cells import first_cells
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
 from hugewise.report.result_claims import STANDINGS, Claimed, beyond, claim_line, claimed, differing
-from hugewise.report.result_runs import facts
+from hugewise.report.result_data import PageData, PageRun, newest_first, read, records, slim
+from hugewise.report.result_pilots import foretelling, pilots_beside, with_pilot
+from hugewise.report.result_runs import derived, facts
 from hugewise.report.sections import beside
 from hugewise.report.sections.levels import levels
 from hugewise.report.sections.stand_ins import stand_ins_of_cells
 from hugewise.report.sentences import SYMBOLS, effect_of
-from hugewise.report.unmeasured import Unmeasured, missed, unmeasured
-from hugewise.stats.evidence import Combined, RunEvidence
+from hugewise.report.unmeasured import missed, unmeasured
+from hugewise.stats.evidence import TYPICAL as TYPICAL_RATIO
+from hugewise.stats.evidence import Combined
 from hugewise.store import compacted
 from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
@@ -57,8 +58,9 @@ __all__ = [
     "made_here",
     "read",
     "render",
+    "renewed",
 ]
-__all__ += ["write"]
+__all__ += ["standing", "write"]
 
 MOST_BYTES = 2_000_000
 """Of the data of a page: they are kept beside it under version control."""
@@ -66,91 +68,66 @@ MARK = b"<!-- Made by hugewise from the data beside it: changes are lost. -->\n\
 RESERVED = ("overview", "folklore")
 """Pages that are made of all others (`result_overview`)."""
 
-_RUN, _UNMEASURED = "run-", "unmeasured"
-_OF_HOST = ("--results", "--hosts", "--keeper")
-"""Options of a run whose values are files or folders of its host."""
 _TOGETHER = "The runs together"
 
 
-class PageRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run: what it found, with its attempts.
-
-    evidence  what it carries to a combination; null: its method carries none
-    forecast  from it, for what it left open; null where none can be had
-    """
-
-    results: Results
-    evidence: RunEvidence | None = None
-    forecast: Forecast | None = None
-
-
-class PageData(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs, the newest first, and the cells of their study that none of them was asked to measure."""
-
-    runs: tuple[PageRun, ...]
-    unmeasured: tuple[Unmeasured, ...] = ()
-
-
-_RUNS = msgspec.json.Decoder(PageRun)
-_CELLS = msgspec.json.Decoder(tuple[Unmeasured, ...])
-
-
-def add(path: Path, run: Path, whole: Study | None = None) -> list[Path]:
+def add(path: Path, run: Path, whole: Study | None = None, listed: CellList | None = None) -> list[Path]:
     """Take the ended run in the folder `run` into the page's data at `path`, and make the page again; what was written.
 
-    whole  the study of which the run measured a part, where that is known: its other cells are named as not run
+    A pilot of the page's study joins as such, and a run brings those that lie beside it: a forecast, and no more.
+
+    whole   the study of which the run measured a part, where that is known: its other cells are named as not run
+    listed  what is to be measured first
     Raises UserError where the run has not ended or is another study's, RunError, StorageError.
     """
     known = read(path) if path.exists() else PageData(runs=())
     found = RunFolder(run).read()
-    results = analysis.results_of(found)
     if found.closed is None:
         raise UserError(f"{run} has not ended: no page is made of what is under way", hint=f"hugewise resume {run}")
-    for other in known.runs:
-        if other.results.study != results.study:
-            raise UserError(
-                f"{path} is of {other.results.study}, and {run} is of {results.study}",
-                hint="name a page for each study",
-            )
+    of = known.runs[0].results.study if known.runs else None
+    if found.opened.study == pilot_name(of or (whole.name if whole else "")):
+        return write(path, renewed(with_pilot(known, path, found), whole, listed))
+    if of not in {None, found.opened.study}:
+        raise UserError(f"{path} is of {of}, and {run} is of {found.opened.study}", hint="name a page for each study")
+    results = analysis.results_of(found)
     evidence = combining.carried(found, results) if found.study.method == "sequential" else None
     planned = None
-    with contextlib.suppress(UserError):  # no method that makes verdicts, too few pairs: nothing to say
+    with contextlib.suppress(UserError):  # no method that makes verdicts, or too few pairs (`renewed`)
         planned = forecast(found.study, [run])
-    new = PageRun(results=_slim(results), evidence=evidence, forecast=planned)
-    runs = [new, *(one for one in known.runs if one.results.run != results.run)]
-    runs.sort(key=lambda one: one.results.started, reverse=True)
-    others = known.unmeasured if whole is None else unmeasured(whole, _measured(runs))
-    return write(path, PageData(runs=tuple(runs), unmeasured=others))
+    new = PageRun(results=slim(results), evidence=evidence, forecast=planned)
+    data = msgspec.structs.replace(known, runs=newest_first(new, known.runs))
+    for pilot in pilots_beside(run, found):
+        with contextlib.suppress(HugewiseError):  # it was no part of what was asked for
+            data = with_pilot(data, path, RunFolder(pilot).read())
+    return write(path, renewed(data, whole, listed))
+
+
+def renewed(data: PageData, whole: Study | None = None, listed: CellList | None = None) -> PageData:
+    """The data with all that is computed by now from the runs, and from the `whole` study where that is known, with
+    what is `listed` of it. Raises StudyError where that is not in the study.
+    """
+    runs = tuple(
+        msgspec.structs.replace(one, forecast=few_pairs.completed(one.forecast, one.results)) for one in data.runs
+    )
+    if whole is None:
+        return msgspec.structs.replace(data, runs=runs)
+    runs = tuple(msgspec.structs.replace(one, derived=derived(one.results, whole)) for one in runs)
+    first = data.first if listed is None else cell_list.of_study(listed, whole)
+    others = unmeasured(whole, _measured(runs))
+    return msgspec.structs.replace(data, runs=runs, unmeasured=others, first=first)
 
 
 def _measured(runs: Sequence[PageRun]) -> dict[str, tuple[Row, ...]]:
     """The cells that were measured, each with its forecast from the newest run of it."""
     return {
-        cell.cell: () if one.forecast is None else tuple(row for row in one.forecast.rows if row.cell == cell.cell)
+        cell.cell: () if one.forecast is None else tuple(_typical(one.forecast, cell.cell))
         for one in reversed(runs)
         for cell in one.results.cells
     }
 
 
-def _slim(results: Results) -> Results:
-    """Without what no page tells: a host's paths, and the settings of every attempt."""
-
-    def slim(one: Attempt) -> Attempt:
-        return msgspec.structs.replace(one, knobs={}, pressure={}, laid={}, covariates={})
-
-    return msgspec.structs.replace(
-        results, folder="", command=_without_paths(results.command), attempts=tuple(map(slim, results.attempts))
-    )
-
-
-def _without_paths(command: Sequence[str]) -> tuple[str, ...]:
-    """The command as anybody may read it: of files of that host the name alone, and no folder for results."""
-    found, left_out = list[str](), False
-    for word in command:
-        if not left_out and word.partition("=")[0] not in _OF_HOST:
-            found.append(Path(word).name if "/" in word else word)
-        left_out = word in _OF_HOST and not left_out
-    return tuple(found)
+def _typical(planned: Forecast, cell: str) -> Iterator[Row]:
+    return (row for row in planned.rows if row.cell == cell and row.end_point == TYPICAL)
 
 
 def write(path: Path, data: PageData) -> list[Path]:
@@ -159,9 +136,6 @@ def write(path: Path, data: PageData) -> list[Path]:
     """
     if path.stem in RESERVED:
         raise UserError(f"{path}: that name is the overview's", hint="name the page after its study")
-    records = {f"{_RUN}{one.results.run}": msgspec.json.encode(one).decode() for one in data.runs}
-    if data.unmeasured:
-        records[_UNMEASURED] = msgspec.json.encode(data.unmeasured).decode()
     files = {path.parent / name: content for name, content in render(data, path.stem).items()}
     page = path.with_suffix(".md")
     if path.exists():
@@ -171,7 +145,7 @@ def write(path: Path, data: PageData) -> list[Path]:
     refuse_others(page)
     try:
         made_folder(path.parent)
-        compacted.write(path, records, most=MOST_BYTES)
+        compacted.write(path, records(data), most=MOST_BYTES)
         for place, content in files.items():
             made_folder(place.parent)
             write_whole(place, content)
@@ -197,20 +171,6 @@ def refuse_others(page: Path) -> None:
         )
 
 
-def read(path: Path) -> PageData:
-    """The data of a page. Raises RunError where they cannot be read."""
-    try:
-        found = compacted.read(path)
-        runs = [reading.decoded(_RUNS, text) for name, text in found.items() if name.startswith(_RUN)]
-        others = reading.decoded(_CELLS, found.get(_UNMEASURED, b"[]"))
-    except (OSError, reading.UnreadableError) as error:
-        raise RunError(f"{path} cannot be read: {error}", hint="put a copy of it back") from None
-    if not runs:
-        raise RunError(f"{path} holds no run", hint="hugewise report RUN --page FILE makes a page's data")
-    runs.sort(key=lambda one: one.results.started, reverse=True)
-    return PageData(runs=tuple(runs), unmeasured=others)
-
-
 def render(data: PageData, name: str) -> dict[str, bytes]:
     """The files of the page by their paths beside its data: NAME.md, and its figures below NAME/."""
     told = document(data)
@@ -228,16 +188,17 @@ def document(data: PageData) -> Document:
         lead=tuple(map(Line, _lead(data))),
         sections=(
             *_claims(data),
+            *_first(data),
             Section("Verdicts", some(_overview(newest), _verdicts(newest), *stand_ins_of_cells(newest.cells))),
             *carried(newest),
             *_open(newest, data.runs[0].forecast),
             *_together(data),
-            *_foretold(data),
+            *foretelling(data),
             *levels(newest),
             *beside.beside(newest.beside),
             *_earlier(data),
             *_not_run(newest, data),
-            Section("How it was measured", (facts(one.results for one in data.runs),)),
+            Section("How it was measured", tuple(_facts(data))),
         ),
     )
 
@@ -333,58 +294,74 @@ def _earlier(data: PageData) -> Iterator[Section]:
 
 def _open(results: Results, planned: Forecast | None) -> Iterator[Section]:
     """What is undecided, with the pairs and the hours that a verdict would take."""
-    rows = {} if planned is None else {(row.cell, row.arm): row for row in planned.rows if row.end_point == TYPICAL}
+    typical = [row for row in planned.rows if row.end_point == TYPICAL] if planned is not None else []
+    rows = {(row.cell, row.arm, row.metric): row for row in typical}
     told = [
-        (cell.cell, one.arm, one.n, *_needed(rows.get((cell.cell, one.arm))), one.reason or NOTHING)
+        (
+            *(cell.cell, one.arm, one.metric, one.n),
+            *(*_needed(rows.get((cell.cell, one.arm, one.metric))), one.reason or NOTHING),
+        )
         for cell in results.cells
         for one in cell.comparisons
         if one.verdict in {"undecided", "none"}
     ]
     if told:
         effect = "" if planned is None else f" of {numbers.percent(planned.effect)}"
-        head = ("cell", "policy", "pairs here", f"pairs for a change{effect}", "time", "why it is open")
-        yield Section("Not decided here", (table("what a verdict would take", head, told, 2),))
+        head = ("cell", "policy", "metric", "pairs here", f"pairs for a change{effect}", "time", "why it is open")
+        yield Section("Not decided here", (table("what a verdict would take", head, told, 3),))
 
 
 def _needed(row: Row | None) -> tuple[str, str]:
-    if row is None or row.needed is None:
-        return NOTHING, NOTHING
-    return f"{row.needed:,}", NOTHING if row.seconds is None else format_duration(row.needed * row.seconds)
+    return needs.pairs(row), needs.hours(row)
+
+
+def _combined(data: PageData) -> tuple[Combined, ...]:
+    """What several runs say together; nothing of one alone. Raises UserError where they cannot be put together."""
+    sources = [one.evidence for one in data.runs if one.evidence is not None]
+    return combining.combined(sources, data.runs[0].results.confidence).comparisons if len(sources) > 1 else ()
+
+
+def _first(data: PageData) -> Iterator[Section]:
+    """The cells that were to be measured first."""
+    together: dict[tuple[str, str, str], Verdict] = {}
+    with contextlib.suppress(UserError):  # that section says why
+        typical = [one for one in _combined(data) if one.end_point == TYPICAL_RATIO]
+        together = {(one.cell, one.arm, one.metric): one.verdict for one in typical}
+    planned = {(row.cell, row.arm, row.metric): row for rows in _measured(data.runs).values() for row in rows}
+    runs = [one.results for one in data.runs]
+    yield from first_cells(data.first, runs, together, planned, data.unmeasured)
 
 
 def claims_of(data: PageData) -> list[Claimed]:
     """What became of each published claim, by all runs of the page."""
     together: tuple[Combined, ...] = ()
-    sources = [one.evidence for one in data.runs if one.evidence is not None]
-    if len(sources) > 1:
-        with contextlib.suppress(UserError):  # why they cannot be put together stands on the page
-            together = combining.combined(sources, data.runs[0].results.confidence).comparisons
+    with contextlib.suppress(UserError):  # why they cannot be put together stands on the page
+        together = _combined(data)
     return claimed((one.results for one in data.runs), together)
 
 
 def _together(data: PageData) -> Iterator[Section]:
     """Several runs judged together, by their e-values."""
-    sources = [one.evidence for one in data.runs if one.evidence is not None]
-    if len(sources) < 2:
-        return
     try:
-        found = combining.combined(sources, data.runs[0].results.confidence)
+        found = _combined(data)
     except UserError as error:
         yield Section(_TOGETHER, (Line(f"They cannot be put together: {error.message}."),))
         return
+    if not found:
+        return
     rows = [
-        (one.cell, one.arm, one.baseline, one.metric, one.end_point, _pairs(one), _e(one), one.verdict)
-        for one in found.comparisons
+        (one.cell, one.arm, one.baseline, one.metric, one.end_point, _pairs(one), _e(one), one.verdict) for one in found
     ]
     head = ("cell", "policy", "baseline", "metric", "end point", "pairs by run", "e-value, adjusted", "verdict")
     said = "The e-values say whether and in which direction in at least one of the runs; not how much."
     yield Section(_TOGETHER, (Line(said), table("e-values multiplied over runs", head, rows, 5)))
 
 
-def _foretold(data: PageData) -> Iterator[Section]:
-    blocks = tuple(foretold([one.forecast for one in data.runs if one.forecast is not None]))
-    if blocks:
-        yield Section("How the forecast came out", blocks)
+def _facts(data: PageData) -> Iterator[Block]:
+    yield facts("the runs", ((one.results, one.derived) for one in data.runs))
+    if data.pilots:
+        yield Line("A pilot is measured to plan from: what it forecast stands above, and nothing is judged by it.")
+        yield facts("the pilots", ((one.results, "") for one in data.pilots))
 
 
 def _pairs(one: Combined) -> str:

@@ -2,32 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from hugewise import workloads
+from hugewise.model.design import ESTIMANDS, must_agree
 from hugewise.model.results import CellResult, Results
+from hugewise.plan.cells import resolve
+from hugewise.plan.plan import EVERY
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.document import Block, table
 from hugewise.report.numbers import NOTHING
+from hugewise.study.study import Study
+from hugewise.study.workload import SMALL
 
-__all__ = ["facts"]
+__all__ = ["derived", "facts"]
 
 
-def facts(runs: Iterable[Results]) -> Block:
-    """Each run with all that is needed to make it again."""
+def facts(caption: str, runs: Iterable[tuple[Results, str]]) -> Block:
+    """Each run with all that is needed to make it again; beside it the command that is derived (`derived`)."""
     rows: list[tuple[object, ...]] = []
-    for found in runs:
+    for found, equivalent in runs:
         rows += [
             ("run", f"{found.run}, {found.state}, {numbers.when(found.started)}"),
+            ("command", _command(found, equivalent)),
             ("took", format_duration(max(found.ended - found.started, 0.0))),
+            ("budget", _budget(found)),
             ("study", _study(found)),
+            ("design", "; ".join(_designs(found.cells)) or NOTHING),
             ("machine", _machine(found)),
             ("seed", found.seed or NOTHING),
             ("last running hash", (found.integrity and found.integrity.hash) or NOTHING),
             ("blocks disturbed or incomplete", f"{found.blocks_disturbed}, {found.blocks_incomplete}"),
             ("memory delivered as promised", _delivered(found.cells)),
         ]
-    return table("the runs", ("what", "of it"), rows, 2)
+    return table(caption, ("what", "of it"), rows, 2)
+
+
+def derived(results: Results, whole: Study) -> str:
+    """A command that measures what the run did of the `whole` study, for a run that did not keep its own. Empty where
+    the study has not all of it (any more), or no command asks for it.
+    """
+    labels = {cell.id: cell.used.called for cell in resolve(whole, workloads.discover())}
+    seen = [cell.cell for cell in results.cells]
+    seen += [left.cell for left in results.left_out if left.cell != EVERY]
+    arms = [str(use["name"]) for use in results.options.get("policies", ())]
+    names = [use.name for use in whole.policies]
+    budget = results.options.get("budget", {})
+    if not {*seen} <= {*labels} or not arms or not {*arms} <= {*names} or not budget:
+        return ""
+    if budget["time"] is None and whole.budget.time is not None:
+        return ""
+    words = ["hugewise", "run", whole.name]
+    if whole.scale != SMALL:
+        words += ["--scale", whole.scale]
+    if {labels[cell] for cell in seen} != {*labels.values()}:
+        words += ["--only", ",".join(dict.fromkeys(labels[cell] for cell in labels if cell in seen))]
+    if {*arms} != {*names}:
+        words += ["--arms", ",".join(name for name in arms if name != whole.compared_with)]
+    if budget["blocks"] != whole.budget.blocks:
+        words += ["--blocks", str(budget["blocks"])]
+    if budget["time"] != whole.budget.time:
+        words += ["--time", f"{budget['time']:g}s"]
+    return shlex.join(words)
+
+
+def _command(results: Results, equivalent: str) -> str:
+    # Runs that were made before it was kept have none.
+    if command := getattr(results, "command", ()):
+        return shlex.join(command)
+    if equivalent:
+        return f"{equivalent} (derived from what was measured: the run kept no command)"
+    return "the run kept none"
+
+
+def _budget(results: Results) -> str:
+    known = results.options.get("budget")
+    if not isinstance(known, Mapping) or "blocks" not in known:
+        return NOTHING
+    time, width = known.get("time"), known.get("width")
+    parts = [
+        f"{known['blocks']:,} blocks of each cell at most",
+        f"{format_duration(time)} in all" if time is not None else "no limit of time",
+        f"to a width of {numbers.percent(width)}" if width is not None else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _designs(cells: Sequence[CellResult]) -> Iterator[str]:
+    """Each design with its cells, as their estimands have it; of one that has to be calibrated, whether it was."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for cell in cells:
+        if cell.comparisons:
+            found[_design(cell)].append(cell.cell)
+    for words, names in found.items():
+        yield f"{words}: {', '.join(names)}"
+
+
+def _design(cell: CellResult) -> str:
+    kind = next((kind for kind, words in ESTIMANDS.items() if words and _said(cell, words)), None)
+    if kind is None:
+        return "sequential"
+    return f"{kind}, {_calibrated(cell)}" if must_agree(kind) else kind
+
+
+def _said(cell: CellResult, words: str) -> bool:
+    return any(words in one.estimand for one in cell.comparisons)
+
+
+def _calibrated(cell: CellResult) -> str:
+    """Without a calibration that is good, such a design gives no verdict."""
+    if any(one.reason.startswith("withheld: ") and "calibrat" in one.reason for one in cell.comparisons):
+        return "without a calibration that is good, and so without verdicts"
+    return "which a calibration on that host allowed: it had found there what sequential pairs find"
 
 
 def _study(results: Results) -> str:

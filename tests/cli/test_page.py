@@ -1,0 +1,79 @@
+"""`--page`: a run joins a page of results when it has ended, and no run that ends at the same time is lost."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from hugewise.analysis.forecast import pilot_name
+from hugewise.cli import page as publishing
+from hugewise.errors import StudyError, UserError
+from hugewise.files import alone_in
+from hugewise.report import cell_list, result_page
+from hugewise.study import load
+from tests.analysis.test_forecast import the_study
+from tests.build.results import example
+from tests.cli.conftest import Call, tiny
+from tests.drive import only_run
+from tests.report.test_result_page import page_of
+from tests.report.test_result_pilots import ended
+
+
+def test_a_run_joins_its_page_as_it_ends(call: Call, tmp_path: Path) -> None:
+    page = tmp_path / "pages" / "tiny.parquet"
+    status, out, err = call("run", tiny(tmp_path), "--results", tmp_path / "results", "--page", page)
+    assert status == 0, err
+    run = only_run(tmp_path / "results")
+    (made,) = result_page.read(page).runs
+    assert made.results.run == run.name
+    assert f"  {page}\n" in out and f"  {page.parent / 'overview.md'}\n" in out
+    assert f"| run | {run.name}, finished" in page.with_suffix(".md").read_text()
+
+
+def test_a_page_that_it_cannot_join_is_told_before_anything_is_measured(call: Call, tmp_path: Path) -> None:
+    page, study, results = tmp_path / "demo.parquet", tiny(tmp_path), tmp_path / "results"
+    result_page.write(page, page_of(example()))
+    for named, why in (
+        (page, "it is of demo at the scale small, and the run is of tiny"),
+        (tmp_path / "x.md", "Parquet"),
+    ):
+        status, _, err = call("run", study, "--results", results, "--page", named)
+        assert status == 2
+        assert why in " ".join(err.split())
+    assert not results.exists()
+    publishing.check(tmp_path / "new.parquet", load.load(study))
+    with pytest.raises(UserError, match="demo at the scale small, and the run is of tiny at published"):
+        publishing.check(page, load.load(study, "published"))
+
+
+def test_a_wrong_list_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+    listed = 'format = 1\npairs = 12\n[[cell]]\nstudy = "redhat-2021"\nonly = ["iperf4"]\n'
+    (tmp_path / cell_list.NAME).write_text(listed)
+    with pytest.raises(StudyError, match="is no label and no cell of redhat-2021"):
+        publishing.check(tmp_path / "redhat-2021.parquet", load.load(Path("redhat-2021")))
+    publishing.check(tmp_path / "demo.parquet", load.load(Path("demo")))
+
+
+def test_two_that_end_at_once_are_both_there(tmp_path: Path) -> None:
+    """The second waits, and reads what the first has written."""
+    of = the_study()
+    page = tmp_path / "pages" / "mine.parquet"
+    first, second = (ended(tmp_path / name, of, seed=name.encode() * 16) for name in ("a", "b"))
+    page.parent.mkdir()
+    waiting = threading.Thread(target=publishing.join, args=(page, second))
+    with alone_in(page.parent):
+        waiting.start()
+        waiting.join(0.5)
+        assert waiting.is_alive() and not page.exists()
+        result_page.add(page, first)
+    waiting.join(60)
+    assert {one.results.run for one in result_page.read(page).runs} == {first.name, second.name}
+
+
+def test_a_pilot_of_a_study_of_ours_is_known_by_its_study(tmp_path: Path) -> None:
+    """It has no page of its own."""
+    pilot = ended(tmp_path, the_study(name=pilot_name("demo"), method="fixed-n"))
+    with pytest.raises(UserError, match="nothing is judged by it"):
+        publishing.join(tmp_path / "pages" / "demo.parquet", pilot)

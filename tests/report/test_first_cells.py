@@ -1,0 +1,197 @@
+"""The list of what is measured first, and what its page says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hugewise import workloads
+from hugewise.analysis.forecast import Row
+from hugewise.errors import StudyError
+from hugewise.model.results import LeftOut, Results, Verdict
+from hugewise.plan.cells import Resolved, resolve
+from hugewise.report import cell_list, result_page
+from hugewise.report.cell_list import CellList, First
+from hugewise.report.document import Table
+from hugewise.report.first_cells import TITLE, first_cells
+from hugewise.report.result_page import PageData, PageRun
+from hugewise.report.unmeasured import Unmeasured
+from hugewise.study import load, shipped
+from hugewise.study.study import Study
+from tests.build import restated
+from tests.build.results import example
+
+COMMITTED = Path(__file__).parents[2] / "docs" / "results" / cell_list.NAME
+STUDIES = {name: load.load(shipped.folder() / f"{name}.toml") for name in shipped.names()}
+CELLS: dict[str, list[Resolved]] = {name: resolve(study, workloads.discover()) for name, study in STUDIES.items()}
+
+
+def committed() -> CellList:
+    return cell_list.read(COMMITTED)
+
+
+def answered(study: Study, cell: Resolved) -> set[str]:
+    """The entries of the publication that the cell stands beside."""
+    return {entry for entry in (cell.used.published, *getattr(cell.used, "also", ())) if entry}
+
+
+def test_the_list_names_cells_and_arms_that_there_are() -> None:
+    """`of_study` refuses what its study has not."""
+    listed = committed()
+    assert listed.pairs >= 12
+    found = [(name, first) for name, study in STUDIES.items() for first in cell_list.of_study(listed, study)]
+    assert {name for name, _ in found} == {entry.study for entry in listed.cell}, "no study of another name"
+    assert len({(name, first.cell) for name, first in found}) == len(found), "no cell stands twice"
+    for name, first in found:
+        (cell,) = [one for one in CELLS[name] if one.id == first.cell]
+        assert first.arms and STUDIES[name].compared_with not in first.arms
+        assert {*first.claims} <= answered(STUDIES[name], cell), f"{first.cell} of {name} stands beside others"
+
+
+def test_every_published_entry_that_a_study_restates_has_a_cell_in_the_list() -> None:
+    restates = {
+        (study.published, use.published)
+        for study in STUDIES.values()
+        for use in study.workload
+        if study.published and use.published
+    }
+    listed = {(STUDIES[entry.study].published, claim) for entry in committed().cell for claim in entry.claims}
+    assert len(restates) > 10
+    assert listed == restates
+
+
+@pytest.mark.parametrize(
+    ("more", "key", "why"),
+    [
+        ('only = ["iperf4"]', "cell[1].only[1]", "is no label and no cell of redhat-2021"),
+        ('only = ["iperf3"]\narms = ["hugetlb-2m"]', "cell[1].arms[1]", "is not judged in iperf3"),
+        ('only = ["iperf3"]\narms = ["thp"]', "cell[1].arms[1]", "is not judged in iperf3"),
+        ('only = "iperf3"', "cell[1].only", "must be a list"),
+        ('only = ["iperf3"]\narm = ["thp"]', "cell[1].arm", "unknown key"),
+    ],
+)
+def test_a_wrong_list_says_where_and_the_cure(more: str, key: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / cell_list.NAME
+    path.write_text(f'format = 1\npairs = 12\n[[cell]]\nstudy = "redhat-2021"\n{more}\n')
+    with pytest.raises(StudyError, match=why) as error:
+        cell_list.of_study(cell_list.read(path), STUDIES["redhat-2021"])
+    assert (error.value.file, error.value.key) == (str(path), key)
+    assert error.value.hint
+    with pytest.raises(StudyError, match="not TOML"):
+        path.write_text("x")
+        cell_list.read(path)
+
+
+def test_a_label_stands_for_all_of_its_cells_and_no_arms_for_all_that_are_judged(tmp_path: Path) -> None:
+    path = tmp_path / cell_list.NAME
+    path.write_text(
+        'format = 1\npairs = 9\n[[cell]]\nstudy = "lpc-2024-mthp"\nonly = ["x264"]\n'
+        '[[cell]]\nstudy = "lpc-2024-mthp"\nscale = "published"\nonly = ["memcached"]\narms = ["mthp-1m"]\n'
+    )
+    assert cell_list.beside(tmp_path / "any.parquet") == cell_list.read(path)
+    assert cell_list.beside(tmp_path / "elsewhere" / "any.parquet") is None
+    found = cell_list.of_study(cell_list.read(path), STUDIES["lpc-2024-mthp"])
+    assert [one.cell for one in found] == ["x264-profile=upload", "x264-profile=vod"]
+    assert {(one.arms, one.pairs) for one in found} == {(("mthp-64k", "thp", "hugetlb-2m"), 9)}
+    large = load.at_scale(STUDIES["lpc-2024-mthp"], "published")
+    assert [(one.cell, one.arms) for one in cell_list.of_study(cell_list.read(path), large)] == [
+        ("memcached", ("mthp-1m",))
+    ]
+
+
+def told(
+    listed: list[First],
+    runs: list[Results],
+    together: dict[tuple[str, str, str], Verdict],
+    planned: dict[tuple[str, str, str], Row],
+    others: list[Unmeasured],
+) -> list[tuple[str, ...]]:
+    (section,) = first_cells(listed, runs, together, planned, others)
+    return [row for block in section.blocks if isinstance(block, Table) for row in block.rows]
+
+
+def first(cell: str, *arms: str, pairs: int = 12) -> First:
+    return First(cell=cell, arms=arms, claims=("said",), pairs=pairs)
+
+
+def planned(cell: str, arm: str, needed: int) -> Row:
+    return Row(
+        cell=cell, arm=arm, baseline="base", metric="tps", pairs=20, failures=0, sessions=1, needed=needed, seconds=60.0
+    )  # fmt: skip
+
+
+def test_each_cell_has_its_pairs_and_its_verdict_or_what_it_needs() -> None:
+    results = restated.percona_2018()
+    by = {(cell.cell, one.arm, one.metric): one for cell in results.cells for one in cell.comparisons}
+    decided = next(key for key, one in by.items() if one.verdict == "better")
+    open_ = next(key for key, one in by.items() if one.verdict == "undecided")
+    rows = told(
+        [first(decided[0], decided[1]), first(open_[0], open_[1], pairs=1000)],
+        [results, results],
+        {},
+        {open_: planned(*open_[:2], 300)},
+        [],
+    )
+    assert rows[0] == (*decided[:2], "said", "tps", f"{2 * by[decided].n}", "yes", "▲ better")
+    needs = "? undecided; pairs: 300; time: 5 h 00 min"
+    assert rows[1] == (*open_[:2], "said", "tps", f"{2 * by[open_].n}", "no", needs)
+    (row,) = told([first(*open_[:2])], [results], {open_: "worse"}, {}, [])
+    assert row[-1] == "▼ worse", "what the runs say together"
+
+
+def test_runs_that_disagree_have_no_verdict() -> None:
+    results = restated.percona_2018()
+    cell = results.cells[0]
+    one = cell.comparisons[0]
+
+    def of(verdict: str) -> Results:
+        turned = msgspec.structs.replace(one, verdict=verdict, reason="withheld")
+        return msgspec.structs.replace(results, cells=(msgspec.structs.replace(cell, comparisons=(turned,)),))
+
+    def last(*verdicts: str) -> str:
+        ((*_, word),) = told([first(cell.cell, one.arm)], [of(each) for each in verdicts], {}, {}, [])
+        return word
+
+    assert last("better", "worse") == "the runs disagree: better, worse"
+    assert last("undecided", "worse") == "▼ worse"
+    assert last("none") == "– none: withheld"
+
+
+def test_what_was_not_run_says_so_with_the_reason_or_the_hours_of_a_neighbour() -> None:
+    results = msgspec.structs.replace(
+        restated.percona_2018(), left_out=(LeftOut("gone", "*", "no disk"), LeftOut("*", "hugetlb-1g", "no such page"))
+    )
+    there = results.cells[0].cell
+    rows = told(
+        [first("gone", "hugetlb-2m"), first("other", "hugetlb-1g"), first("far", "thp"), first(there, "mthp-64k")],
+        [results],
+        {},
+        {(there, "hugetlb-2m", "tps"): planned(there, "hugetlb-2m", 30)},
+        [Unmeasured(cell="far", neighbour="near", arm="thp", pairs=20, seconds=120.0)],
+    )
+    assert [row[-1] for row in rows] == [
+        "not run: no disk",
+        "not run: no such page",
+        "not run: if as noisy as near, thp: 20 pairs, 2 min 00 s",
+        "not run: if as noisy as hugetlb-2m there: 30 pairs, 30 min 00 s",
+    ]
+    assert {row[3:6] for row in rows} == {("–", "0", "no")}
+    alone = told([first("far", "thp")], [results], {}, {}, [Unmeasured(cell="far", reason="nothing was measured")])
+    assert alone[0][-1] == "not run: nothing was measured"
+
+
+def test_a_page_keeps_its_part_of_the_list_in_its_data(tmp_path: Path) -> None:
+    path = tmp_path / "page.parquet"
+    cell = example().cells[0]
+    data = PageData(runs=(PageRun(results=example()),), first=(first(cell.cell, cell.comparisons[0].arm),))
+    result_page.write(path, data)
+    assert result_page.read(path) == data
+    shown = path.with_suffix(".md").read_text()
+    assert f"## {TITLE}" in shown
+    assert TITLE not in result_page.render(msgspec.structs.replace(data, first=()), "page")["page.md"].decode()
+    lpc = PageData(runs=(PageRun(results=restated.lpc()),))
+    listed = result_page.renewed(lpc, STUDIES["lpc-2024-mthp"], committed()).first
+    assert listed == cell_list.of_study(committed(), STUDIES["lpc-2024-mthp"])
+    assert [one.cell for one in listed][:2] == ["redis-libc", "memcached"]
