@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -36,7 +36,7 @@ def every(text: str) -> doc.Document:
     def t() -> str:
         return f"{text} {next(numbers)}"
 
-    def few(**looks: bool) -> doc.Table:
+    def few(**looks: Any) -> doc.Table:
         return doc.Table(t(), (t(), "n"), (("thp", "−3"), (t(), t())), **looks)
 
     findings = (Finding(t(), leads=True), Finding(t(), leads=False))

@@ -82,7 +82,7 @@ def _told(  # noqa: PLR0917
 def _compared(run: Results, cell: str, arm: str) -> Iterator[Comparison]:
     for one in run.cells:
         if one.cell == cell:
-            yield from (each for each in one.comparisons if each.arm == arm)
+            yield from (each for each in (*one.comparisons, *one.declared) if each.arm == arm)
 
 
 def _verdict(found: Sequence[Comparison], together: Verdict | None, row: Row | None) -> str:

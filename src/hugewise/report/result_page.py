@@ -302,7 +302,7 @@ def _open(results: Results, planned: Forecast | None) -> Iterator[Section]:
             *(*_needed(rows.get((cell.cell, one.arm, one.metric))), one.reason or NOTHING),
         )
         for cell in results.cells
-        for one in cell.comparisons
+        for one in (*cell.comparisons, *cell.declared)
         if one.verdict in {"undecided", "none"}
     ]
     if told:
