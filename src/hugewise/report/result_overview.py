@@ -91,7 +91,7 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
 def _pages(found: Mapping[str, PageData]) -> Table:
     rows = []
     for name, data in found.items():
-        decided = [one for _, found in standing(data) for cell in found.cells for one in cell.comparisons]
+        decided = [one for _, found in standing(data) for cell in found.cells for one in cell.judged]
         counts = Counter(one.standing for one in claims_of(data))
         rows.append(
             (

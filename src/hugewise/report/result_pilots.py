@@ -71,4 +71,8 @@ def foretelling(data: PageData) -> Iterator[Section]:
 
 
 def _verdicts_of(results: Results) -> dict[tuple[str, str, str], Verdict]:
-    return {(cell.cell, one.arm, one.metric): one.verdict for cell in results.cells for one in cell.comparisons}
+    return {
+        (cell.cell, one.arm, one.metric): one.verdict
+        for cell in results.cells
+        for one in (*cell.comparisons, *cell.declared)
+    }
