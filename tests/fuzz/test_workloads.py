@@ -77,12 +77,6 @@ CASES = {
         {"mode": "sla"},
         {"timed": bytes_of("golden/keyvalue/sla-none.jsonl"), "told-0": bytes_of("golden/keyvalue/redis-info.txt")},
     ),
-    "memtier": Case(
-        "redis",
-        {"client": "memtier", "instances": 1},
-        {"timed": b"", "told-0": bytes_of("golden/keyvalue/redis-info.txt")},
-        {"memtier.json": bytes_of("external/readers/data/memtier.json")},
-    ),
     "memcached": Case(
         "memcached",
         {},

@@ -21,7 +21,7 @@ TOLD: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("build", {}, ()),
     ("build", {"project": "lua"}, ("Lua in place of GDB",)),
     ("redis", {}, ("hugewise's own load generator in place of memtier_benchmark",)),
-    ("memcached", {"client": "memtier"}, ()),
+    ("memcached", {}, ("hugewise's own load generator in place of memtier_benchmark",)),
     ("pgbench", {}, ()),
 ]
 
