@@ -77,12 +77,6 @@ CASES = {
         {"mode": "sla"},
         {"timed": bytes_of("golden/keyvalue/sla-none.jsonl"), "told-0": bytes_of("golden/keyvalue/redis-info.txt")},
     ),
-    "memtier": Case(
-        "redis",
-        {"client": "memtier", "instances": 1},
-        {"timed": b"", "told-0": bytes_of("golden/keyvalue/redis-info.txt")},
-        {"memtier.json": bytes_of("external/readers/data/memtier.json")},
-    ),
     "memcached": Case(
         "memcached",
         {},
@@ -92,12 +86,14 @@ CASES = {
         },
     ),
     "go-tpc": Case(
-        "tpcc", {"lead": "1s", "duration": "1s"}, {"timed": bytes_of("golden/tpcc/go-tpc.jsonl"), "cpus": b"1\n"}
+        "tpcc",
+        {"duration": "1s"},
+        {"timed": bytes_of("golden/tpcc/go-tpc.jsonl"), "cpus": b"1\n", "lead": b"1\n"},
     ),
     "sysbench-tpcc": Case(
         "tpcc",
-        {"sysbench_tpcc": "/t", "lead": "2s", "duration": "4s"},
-        {"timed": bytes_of("golden/tpcc/sysbench-tpcc.txt"), "cpus": b"1\n"},
+        {"sysbench_tpcc": "/t", "duration": "4s"},
+        {"timed": bytes_of("golden/tpcc/sysbench-tpcc.txt"), "cpus": b"1\n", "lead": b"2\n"},
     ),
     "mysql-ro": Case(
         "mysql-ro",

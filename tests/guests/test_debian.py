@@ -7,7 +7,9 @@ import pwd
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from hugewise.cli.main import cli
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import apt_sources, cache, debian, foreseen, unpacking
 from hugewise.guests.apt_sources import AptSource
@@ -155,6 +157,18 @@ def test_a_name_that_is_no_package_never_reaches_apt(name: str, monkeypatch: pyt
         debian.resolve([name], "trixie", "arm64")
     with pytest.raises(UserError, match="no name of a Debian"):
         debian.source(name, "trixie")
+
+
+def test_the_path_of_sources_is_all_that_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a shell to take it; what is fetched meanwhile is told beside."""
+
+    def fetched(package: str, suite: str, say: debian.Say) -> Path:
+        say("fetching")
+        return tmp_path / f"{package}_{suite}.orig.tar.xz"
+
+    monkeypatch.setattr(debian, "source", fetched)
+    done = CliRunner().invoke(cli, ["guest", "source", "gdb", "--suite", "bookworm"], catch_exceptions=False)
+    assert (done.stdout, done.stderr) == (f"{tmp_path}/gdb_bookworm.orig.tar.xz\n", "fetching\n")
 
 
 def test_a_suite_is_a_word() -> None:

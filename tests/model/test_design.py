@@ -145,7 +145,6 @@ def test_residents_are_at_once_and_in_turns_and_must_agree_with_pairs() -> None:
         ("tpcc", {"server": "mariadb"}, "give all arms the same work"),
         ("redis", {"mode": "sla"}, "mode = 'sla' searches a rate"),
         ("redis", {"mode": "rate"}, "mode = 'rate' sends requests on time"),
-        ("redis", {"client": "memtier"}, "client = 'memtier' cannot visit"),
         ("redis", {"operations": 100}, "name a duration"),
         ("redis", {"bgsave": True}, "a background save"),
         ("redis", {"lead": "0s"}, "lead must be above 0"),

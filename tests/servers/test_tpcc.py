@@ -1,4 +1,4 @@
-"""TPC-C through whole runs on both servers: the same data for every attempt, pages delivered."""
+"""TPC-C through whole runs on both servers: the same data for every attempt, pages delivered, and touched before."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from hugewise.model.trial import Attempt
-from hugewise.workloads import _mariadb, _postgres
+from hugewise.workloads import _mariadb, _postgres, _postgres_warm
 from hugewise.workloads._tpcc_client import go_tpc
 from hugewise.workloads.tpcc import WORKLOAD
 from tests.requirements import need
 from tests.servers.trying import accepted, quick
 
-PARAMETERS = {"warehouses": 1, "buffers": "256m", "duration": "2s", "lead": "1s", "connections": 2}
+PARAMETERS = {"warehouses": 1, "buffers": "256m", "duration": "2s", "connections": 2}
 QUANTILES = {f"latency_p{share}_ms" for share in (50, 90, 95, 99)}
 
 
@@ -24,8 +24,13 @@ def programs() -> None:
     need(go_tpc() is not None, "go-tpc (make go-tpc)")
 
 
-def run(folder: Path, server: str, *policies: Any) -> dict[str, Attempt]:
-    return quick(folder, "tpcc", policies, {**PARAMETERS, "server": server})
+def run(folder: Path, server: str, *policies: Any, **more: Any) -> dict[str, Attempt]:
+    return quick(folder, "tpcc", policies, {**PARAMETERS, "server": server, **more})
+
+
+def told(attempt: Attempt) -> list[str]:
+    """What it says of page faults in its measured part: of more than 1% of the resident pages."""
+    return [mark for mark in attempt.disturbances if "page faults in the measured part" in mark]
 
 
 def check(found: Mapping[str, Attempt]) -> None:
@@ -37,12 +42,22 @@ def check(found: Mapping[str, Attempt]) -> None:
         assert {name for name in own if attempt.metrics[name] is None} == QUANTILES
         assert all(attempt.metrics[name] for name in own - QUANTILES)
         assert all("warm-up" in attempt.absent[name] for name in QUANTILES)
+        assert told(attempt) == []
     assert found["hugetlb-2m"].delivery.coverage["hugetlb:2097152"] > 100 << 20
 
 
 def test_postgres_is_backed_as_promised(tmp_path: Path) -> None:
     need(not _postgres.missing("", (), ("pg_prewarm",)), "PostgreSQL (apt install postgresql)")
     check(run(tmp_path, "postgres", "base", "hugetlb-2m"))
+
+
+def test_backends_that_have_not_touched_their_buffers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need(not _postgres.missing("", (), ("pg_prewarm",)), "PostgreSQL (apt install postgresql)")
+    monkeypatch.setattr(_postgres_warm, "at_the_first_update", lambda *_: ())
+    found = run(tmp_path, "postgres", "base", "hugetlb-2m", lead="1s")
+    accepted(found)
+    assert len(told(found["base"])) == 1
+    assert told(found["hugetlb-2m"]) == [], "of 2 MiB pages there are few"
 
 
 def test_mariadb_is_backed_as_promised(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """redis and memcached: what is run under each treatment, and what outputs mean.
 
-Those in tests/golden/keyvalue are real: redis 7.0.15 and memcached 1.6.18 with 200,000 keys, on a busy machine. That of
-memtier_benchmark 2.2.0 in tests/external/readers/data is too (of a store that held next to nothing).
+Those in tests/golden/keyvalue are real: redis 7.0.15 and memcached 1.6.18 with 200,000 keys, on a busy machine.
 """
 
 from __future__ import annotations
@@ -124,7 +123,6 @@ def option(argv: tuple[str, ...], *names: str) -> list[str]:
         ({"mode": "sla"}, "mode = 'sla' searches a rate"),
         ({"mode": "rate", "rate": 5}, "sends requests on time"),
         ({"mode": "tune"}, "is a pilot"),
-        ({"client": "memtier"}, "client = 'memtier' cannot visit"),
         ({"operations": 5}, "operations are given"),
         ({"bgsave": True}, "a background save goes on"),
         ({}, None),
@@ -370,36 +368,3 @@ def test_a_pilot_names_its_choice() -> None:
 def test_an_output_that_is_not_as_expected_names_what_was_found(texts: dict[str, str], found: str) -> None:
     with pytest.raises(ValueError, match=found):
         REDIS.read(Said(texts), given(REDIS))
-
-
-def test_memtier_fills_and_asks_one_server() -> None:
-    scene = played(MEMCACHED, client="memtier", instances=1, connections=8, duration="10s")
-    fill, lead = scene.warm
-    assert len(scene.servers) == 1
-    assert "--requests=allkeys" in fill.argv
-    assert "--key-maximum=7200000" in fill.argv
-    assert "--protocol=memcache_text" in fill.argv
-    assert "--test-time=2" in lead.argv
-    assert (scene.gate, scene.timed.micro) == (False, False)
-    argv = scene.timed.argv
-    assert "--key-maximum=7578947" in argv  # 95% of the gets ask for one of the first 7,200,000
-    assert {"--threads=2", "--clients=4", "--ratio=1:10", "--test-time=10"} <= set(argv)
-    assert f"--json-out-file={PLACES.run}/memtier.json" in argv
-
-
-def test_memtier_json_is_read() -> None:
-    recorded = (TESTS / "external" / "readers" / "data" / "memtier.json").read_bytes()
-    told = {"timed": "", "told-0": text("redis-info.txt"), "told-1": ""}
-    outputs = Said(told, files={"memtier.json": recorded}, sut=use(1.0), client=use(1.0), seconds=2.0)
-    values = given(REDIS, client="memtier", instances=1)
-    reading = REDIS.read(outputs, values)
-    assert reading.metrics["ops_per_s"] == pytest.approx(40136.84)
-    assert reading.metrics["p99_us"] == pytest.approx(127)
-    assert reading.metrics["max_us"] == pytest.approx(31615)
-    assert reading.metrics["hit_ratio"] == pytest.approx(5 / 36487.44, rel=1e-4)
-    assert reading.metrics["client_busy"] == 0.5
-    assert reading.metrics["server_cpu_us"] == pytest.approx(1e6 / 80276)
-    assert reading.series == (37271.0, 43003.0)
-    for files, found in (({}, "wrote no memtier.json"), ({"memtier.json": b'{"ALL STATS": {}}'}, "is not as expected")):
-        with pytest.raises(ValueError, match=found):
-            REDIS.read(Said(told, files=files), values)

@@ -129,7 +129,6 @@ def test_without_such_a_host_nothing_of_it_is_there(name: str, given: Mapping[st
 def test_what_cannot_be_asked_from_there_says_why() -> None:
     found = workloads.discover()
     for name, given, why in (
-        ("redis", {"client": "memtier"}, "memtier"),
         ("tpcc", {"sysbench_tpcc": "/x"}, "go-tpc"),
         ("iperf3", {"peer": "host"}, "guest"),
     ):

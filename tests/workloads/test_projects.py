@@ -10,6 +10,7 @@ from hugewise.machine import programs
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _projects
 from hugewise.workloads.build import WORKLOAD
+from tests.build.workloads import BASE, MIB
 from tests.build.workloads import given as defaults
 
 
@@ -41,6 +42,7 @@ def test_what_is_compared_follows_the_target() -> None:
     assert _projects.artefact(values("linux", target="vmlinux")) == "vmlinux"
     assert _projects.artefact(values("gdb")) == "gdb/gdb"
     assert _projects.artefact(values("gdb", artefact="bfd")) == "bfd"
+    assert _projects.artefact(values("gdb", target="all-libiberty")) == "libiberty"
 
 
 def test_only_parts_of_a_kernel_are_unpacked_in_part_and_with_their_own_machine(
@@ -51,6 +53,18 @@ def test_only_parts_of_a_kernel_are_unpacked_in_part_and_with_their_own_machine(
     assert "*/arch/mips/*.*" in left_out
     assert not {"*/arch/arm64/*.*", "*/arch/arm/*.*"} & {*left_out}
     assert _projects.left_out(values("linux", target="vmlinux")) == _projects.left_out(values("gdb")) == ()
+
+
+def test_a_library_of_gdb_needs_little_of_the_tree_and_no_memory_of_its_programs() -> None:
+    library, whole = (values("gdb", target=target, jobs=1) for target in ("all-libiberty", "all-gdb"))
+    assert {"*/gdb", "*/bfd", "*/sim"} <= {*_projects.left_out(library)}
+    assert not {"*/libiberty", "*/include", "*/config"} & {*_projects.left_out(library)}
+    assert WORKLOAD.memory(BASE, library) < 128 * MIB < WORKLOAD.memory(BASE, whole)
+
+
+def test_where_sources_are_not_there_the_command_that_has_them_is_named() -> None:
+    for project, package in (("gdb", "gdb"), ("lua", "lua5.4")):
+        assert f'cp "$(hugewise guest source {package})" /usr/src/' in _projects.PROJECTS[project].lacking.reason
 
 
 def test_the_newest_of_the_usual_archives_is_taken_by_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

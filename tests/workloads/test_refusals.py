@@ -17,7 +17,7 @@ ADVISED = treatment("thp", 2 * MIB, advice="huge")
 SERVICE = {"server": ("true",), "load": ("true",)}
 KEY_VALUE: tuple[tuple[dict[str, Any], str], ...] = (
     ({"mode": "fast"}, "mode = 'fast' is not one of throughput, sla, rate, tune"),
-    ({"client": "wrk"}, "client = 'wrk' is not one of probe, memtier"),
+    ({"client": "wrk"}, "client = 'wrk' is not one of probe"),
     ({"payload": "64"}, "payload = '64' is not as in 16:56"),
     ({"set_get": "1"}, "set_get = '1' is not as in 1:10"),
     ({"popularity": "pareto"}, "popularity = 'pareto' is not as in"),
@@ -25,11 +25,7 @@ KEY_VALUE: tuple[tuple[dict[str, Any], str], ...] = (
     ({"duration": 0}, "duration = 0.0 must be above 0"),
     ({"mode": "rate"}, "mode rate needs rate"),
     ({"mode": "sla", "pipeline": 8}, "judged per operation"),
-    ({"client": "memtier"}, "drives one server: instances = 1"),
-    ({"client": "memtier", "instances": 1, "mode": "sla"}, "closed loop only"),
-    ({"client": "memtier", "instances": 1, "popularity": "zipf:1"}, "keys are drawn uniformly"),
     ({"operations": 5000, "mode": "rate", "rate": 10}, "name a duration"),
-    ({"operations": 5000, "client": "memtier", "instances": 1}, "name a duration"),
 )
 
 

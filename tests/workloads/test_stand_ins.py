@@ -20,8 +20,10 @@ TOLD: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("tpcc", {"sysbench_tpcc": "/opt/tpcc"}, ()),
     ("build", {}, ()),
     ("build", {"project": "lua"}, ("Lua in place of GDB",)),
+    ("build", {"project": "gdb"}, ()),
+    ("build", {"project": "gdb", "target": "all-libiberty"}, ("all-libiberty of GDB in place of all-gdb",)),
     ("redis", {}, ("hugewise's own load generator in place of memtier_benchmark",)),
-    ("memcached", {"client": "memtier"}, ()),
+    ("memcached", {}, ("hugewise's own load generator in place of memtier_benchmark",)),
     ("pgbench", {}, ()),
 ]
 

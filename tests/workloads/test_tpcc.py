@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from hugewise.model.design import TakingTurns
 from hugewise.model.scene import Part, Places, Server, Step, Write
 from hugewise.workloads import _mariadb, _postgres, _tpcc_client
+from hugewise.workloads._postgres_warm import TOUCH
 from hugewise.workloads._tpcc_output import go_tpc, go_tpc_whole, sysbench
 from hugewise.workloads.tpcc import WORKLOAD
 from tests.build.workloads import BASE, MIB, POOL, Said, given, use
@@ -28,8 +31,9 @@ def there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_tpcc_client, "go_tpc", lambda: "/v/go-tpc")
 
 
-def said(timed: str, *, client: float = 0.1) -> Said:
-    return Said({"timed": timed, "cpus": "1\n"}, sut=use(0.5), client=use(client), seconds=1.0)
+def said(timed: str, *, client: float = 0.1, lead: int = 1) -> Said:
+    told = {"timed": timed, "cpus": "1\n", "lead": f"{lead}\n"}
+    return Said(told, sut=use(0.5), client=use(client), seconds=1.0)
 
 
 def test_go_tpc_reaches_postgres_by_its_socket_and_mariadb_on_the_loopback() -> None:
@@ -52,7 +56,8 @@ def test_sysbench_tpcc_runs_in_its_folder_by_sockets() -> None:
     scene = WORKLOAD.scene(BASE, given(WORKLOAD, server="mariadb", sysbench_tpcc="/opt/tpcc"), PLACES)
     assert "--mysql-socket=/r/mariadb.sock" in scene.timed.argv
     assert "--skip-networking" in scene.servers[0].argv
-    assert "tpcc.new_orders1" in scene.warm[0].argv[-1]
+    (warm,) = (step for step in scene.warm if step.name == "warm")
+    assert "tpcc.new_orders1" in warm.argv[-1]
 
 
 def test_pages_reach_each_server_in_its_own_way() -> None:
@@ -63,6 +68,47 @@ def test_pages_reach_each_server_in_its_own_way() -> None:
     assert (maria.named, postgres.named) == ("large", "shared")
     assert WORKLOAD.pool(POOL, given(WORKLOAD, server="mariadb")) == (1024 + 24) * 2 * MIB
     assert WORKLOAD.pool(BASE, given(WORKLOAD)) == 0
+
+
+def test_the_lead_grows_with_the_clients_of_postgres_and_the_size_and_can_be_given() -> None:
+    def lead(cpus: int = 1, **parameters: Any) -> float:
+        places = msgspec.structs.replace(PLACES, sut=tuple(range(cpus)))
+        scene = WORKLOAD.scene(BASE, given(WORKLOAD, **parameters), places)
+        assert scene.window is not None
+        told = [step.argv for step in scene.warm if step.name == "lead"]
+        assert told == [("echo", f"{scene.window.lead:g}")], "who reads the seconds of the client is told of it"
+        assert f"--time={scene.window.lead + 15 + 4:g}s" in scene.timed.argv
+        return scene.window.lead
+
+    assert lead(connections=9) > lead(connections=4) > lead(connections=4, cpus=2)
+    assert lead(warehouses=33) > lead(warehouses=12)
+    assert lead(warehouses=33) == lead(warehouses=60), "no more than the buffers is touched"
+    assert lead(connections=9, lead="4s") == 4
+    assert lead(server="mariadb", connections=9) == lead(server="mariadb"), "one process serves all"
+
+
+@pytest.mark.parametrize(("more", "table"), [({}, "district"), ({"sysbench_tpcc": "/t"}, "district1")])
+def test_a_backend_of_postgres_touches_its_buffers_before_its_first_update(more: dict[str, str], table: str) -> None:
+    scene = WORKLOAD.scene(BASE, given(WORKLOAD, **more), PLACES)
+    (prewarm,) = (step for step in scene.warm if step.name == "prewarm")
+    statements = prewarm.argv[prewarm.argv.index("-c") + 1 :: 2]
+    assert "pg_prewarm" in statements[0], "what it touches is there before"
+    function, trigger = statements[-2:]
+    assert f"BEFORE UPDATE ON {table} FOR EACH STATEMENT WHEN (current_setting('hugewise.warm', true)" in trigger
+    assert TOUCH.removeprefix("SELECT ") in function
+    assert "IF nextval('warmed') = 4 THEN DROP TABLE filler" in function, "the last of four clients frees what is held"
+    (fill,) = (each for each in statements if each.startswith("INSERT INTO filler"))
+    assert f"least({12 * 110_000_000 // 4 // 8192}, " in fill, "a quarter of the database, where so much is free"
+
+
+def test_the_redo_log_of_mariadb_is_written_round_once_before_its_pages_are_read() -> None:
+    redo, warm, *_ = WORKLOAD.scene(BASE, given(WORKLOAD, server="mariadb"), PLACES).warm
+    assert (redo.name, warm.name) == ("redo", "warm")
+    said = redo.argv[-1]
+    assert said.startswith("--execute=USE tpcc; CREATE TABLE filler ") and said.endswith("; DROP TABLE filler")
+    logged = said.count("UPDATE filler") * 2 * 2048 * 7000
+    assert 512 * MIB < logged < 640 * MIB
+    assert said.count("innodb_max_purge_lag_wait = 0") == said.count("UPDATE filler"), "nothing is left to be purged"
 
 
 def test_the_warehouses_are_loaded_once_without_the_client_s_own_check() -> None:
@@ -91,7 +137,7 @@ def test_new_orders_are_counted_in_the_measured_part_alone() -> None:
     assert (seen.new_orders, seen.transactions, seen.errors) == (411, 951, 0)
     assert seen.average_ms == pytest.approx(2121.1 / 411)
     assert seen.quantiles_ms == {}, "those of the summary are of the lead too"
-    reading = WORKLOAD.read(said(GO_TPC), given(WORKLOAD, lead="1s", duration="1s"))
+    reading = WORKLOAD.read(said(GO_TPC), given(WORKLOAD, duration="1s"))
     assert reading.metrics["tpmc"] == 411 * 60
     assert reading.metrics["tpm_total"] == 951 * 60
     assert reading.metrics["server_cpu_us"] == pytest.approx(0.5e6 / 951)
@@ -106,7 +152,7 @@ def test_sysbench_tells_transactions_and_no_new_orders() -> None:
     seen = sysbench(SYSBENCH, 2, 4)
     assert seen.new_orders is None
     assert len(seen.series) == 4
-    reading = WORKLOAD.read(said(SYSBENCH), given(WORKLOAD, sysbench_tpcc="/t", lead="2s", duration="4s"))
+    reading = WORKLOAD.read(said(SYSBENCH, lead=2), given(WORKLOAD, sysbench_tpcc="/t", duration="4s"))
     assert reading.metrics["tpmc"] is None
     assert "judge tpm_total" in reading.absent["tpmc"]
     assert reading.metrics["latency_avg_ms"] is None and "whole run" in reading.absent["latency_avg_ms"]

@@ -92,6 +92,20 @@ def diff(first: str, second: str, suite: str) -> None:
 
 
 @guest.command()
+@click.argument("package")
+@_SUITE
+def source(package: str, suite: str) -> None:
+    """Fetch the sources of the Debian source package PACKAGE into the cache, and print the path of the archive.
+
+    It is the upstream archive, by the SHA-256 of the signed lists. A build on this host looks for it in /usr/src: cp
+    "$(hugewise guest source gdb)" /usr/src/
+    """
+    from hugewise.guests import debian  # noqa: PLC0415
+
+    say(str(debian.source(package, suite, _say)))
+
+
+@guest.command()
 @click.option("--remove-unused-for", metavar="DURATION", help="Remove what was not used for so long, such as 30d.")
 def cache(remove_unused_for: str | None) -> None:
     """List what the cache holds, and when it was last used.

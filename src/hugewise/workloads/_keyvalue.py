@@ -21,7 +21,7 @@ from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Far, Outputs, Places, Reading, Scene, Server, Step, Write
 from hugewise.model.workload import Launch, Missing, Parameter
-from hugewise.workloads import _load_output, _memtier, _outputs, _program
+from hugewise.workloads import _load_output, _outputs, _program
 from hugewise.workloads._load_output import ASKED, FILL, METRICS
 from hugewise.workloads._parameters import Values, integer, number
 from hugewise.workloads._staged import StagedWorkload
@@ -70,7 +70,7 @@ def parameters(keys: int, *own: Parameter) -> tuple[Parameter, ...]:
         Parameter("popularity", "text", "uniform", "which keys are asked for: uniform, zipf:S, gauss or gauss:SD"),
         Parameter("seed", "integer", 1, "of the values and of the requests"),
         Parameter("verify", "flag", False, "read every key back and compare it before the measured part"),
-        Parameter("client", "text", "probe", "probe (hugewise's own), or memtier (memtier_benchmark, one instance)"),
+        Parameter("client", "text", "probe", "hugewise's own load generator"),
         *own,
     )
 
@@ -113,7 +113,7 @@ class KeyValue(StagedWorkload):
     delivered_share = 0.9
     choices: tuple[tuple[str, Collection[str]], ...] = (
         ("mode", ("throughput", "sla", "rate", "tune")),
-        ("client", ("probe", "memtier")),
+        ("client", ("probe",)),  # no other any more; runs and calibrations are known by all their parameters
     )
     least = (("keys", 1), ("instances", 0), ("connections", 1), ("pipeline", 1), ("seed", 0))
     positive = ("duration",)
@@ -130,29 +130,26 @@ class KeyValue(StagedWorkload):
         ):
             if form.fullmatch(str(values[name])) is None:
                 return f"{name} = {values[name]!r} is not as in {example}"
-        if values["operations"] and (values["mode"] != "throughput" or values["client"] != "probe"):
-            return 'operations are counted in mode = "throughput" by client = "probe": elsewhere, name a duration'
+        if values["operations"] and values["mode"] != "throughput":
+            return 'operations are counted in mode = "throughput": elsewhere, name a duration'
         mode = values["mode"]
         if mode == "rate" and number(values, "rate") <= 0:
             return "mode rate needs rate = OPERATIONS A SECOND"
         if mode == "sla" and (integer(values, "pipeline") != 1 or number(values, "limit") <= 0):
             return "mode sla is judged per operation: pipeline = 1, and a limit above 0"
-        return _memtier.refuses(values) if values["client"] == "memtier" else None
+        return None
 
     def stand_ins(self, values: Values) -> tuple[str, ...]:
         """The client."""
-        return ("hugewise's own load generator in place of memtier_benchmark",) if values["client"] == "probe" else ()
+        return ("hugewise's own load generator in place of memtier_benchmark",)
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The server and what it is asked with."""
-        lacking = [
+        return tuple(
             Missing(f"{name}: no such program", package)
             for name, package in self.programs
             if _program.find(name, _TOOLS) is None
-        ]
-        if values["client"] == "memtier" and _program.find(_memtier.PROGRAM) is None:
-            lacking.append(Missing(f"{_memtier.PROGRAM}: no such program on PATH; Debian has no package of it"))
-        return tuple(lacking)
+        )
 
     def instances(self, values: Values) -> int:
         """How many servers there are: as given, or one for each CPU that the system under test has by default."""
@@ -162,9 +159,7 @@ class KeyValue(StagedWorkload):
     # -- a client on a host of its own
 
     def parted_refused(self, values: Values) -> str | None:
-        """The load generator comes with hugewise; another program would have to be told of the network, too."""
-        if values["client"] != "probe":
-            return f"client = {values['client']!r} is on the servers' own host: client = 'probe' can be on another"
+        """Nothing is against it: the load generator comes with hugewise."""
         return None
 
     def far_ports(self, values: Values, places: Places) -> int:
@@ -209,8 +204,6 @@ class KeyValue(StagedWorkload):
 
     def turns_refused(self, values: Values) -> str | None:
         """It is visited by hugewise's own load generator, in a closed loop whose turns are sized by it."""
-        if values["client"] != "probe":
-            return f"client = {values['client']!r} cannot visit the servers of other arms"
         if why := _NOT_IN_TURNS.get(str(values["mode"])):
             return f"mode = {values['mode']!r} {why}"
         if values["operations"]:
@@ -248,14 +241,6 @@ class KeyValue(StagedWorkload):
             Step(name=f"told-{number}", argv=self.ask(number, places), stdin=self.dictated(places), timeout=60.0)
             for number in range(count)
         )
-        if values["client"] == "memtier":
-            return Scene(
-                servers=servers,
-                warm=_memtier.fill(self.name, self.socket(places, 0), values, places),
-                timed=_memtier.launch(self.name, self.socket(places, 0), values, places),
-                beside=self.beside(values, places),
-                after=after,
-            )
         return Scene(
             before=() if places.far is None else self.guards(places.far),
             servers=servers,
@@ -310,7 +295,7 @@ class KeyValue(StagedWorkload):
         """What the client measured, beside what the servers used and told."""
         every = (outputs.stdout(f"told-{number}") for number in itertools.count())
         told = self.told(list(itertools.takewhile(bool, every)), values)
-        read = _memtier.read(outputs) if values["client"] == "memtier" else _load_output.read(outputs)
+        read = _load_output.read(outputs)
         operations, fixed = read.facts.get("operations"), integer(values, "operations")
         undone = f"{operations} operations were done of {fixed}" if fixed and operations != fixed else None
         metrics, absent = dict(read.metrics), dict(read.absent)

@@ -11,6 +11,7 @@ my_largepage.c of 10.11 (the largest page size that is no larger than what is as
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -44,6 +45,7 @@ __all__ = [
     "missing",
     "pool",
     "read_from_storage",
+    "redo_touched",
     "server",
     "socket",
     "sql",
@@ -288,6 +290,30 @@ def warmed(installation: MariadbPrograms, places: Places, database: str, tables:
     """Read every page of every index of the tables. One process serves all connections: its page tables are shared."""
     every = ", ".join(f"{database}.{table}" for table in tables)
     return sql(installation, places, "warm", f"CHECK TABLE {every}", timeout=86_400, expects="status\tOK")
+
+
+_FILLER = (
+    "CREATE TABLE filler (id INT PRIMARY KEY, text VARCHAR(7000) CHARACTER SET latin1) ENGINE=InnoDB",
+    "INSERT INTO filler SELECT seq, REPEAT('w', 7000) FROM seq_1_to_2048",
+)
+# What is updated in place is logged as it becomes, and as it was, for who would undo it: that is purged at once.
+_PURGED = "SET GLOBAL innodb_max_purge_lag_wait = 0"
+_REFILLED = (
+    *("UPDATE filler SET text = REPEAT('x', 7000)", _PURGED),
+    *("UPDATE filler SET text = REPEAT('y', 7000)", _PURGED),
+)
+_REDO_OF_EACH = 2 * 2048 * 7000
+
+
+def redo_touched(installation: MariadbPrograms, places: Places, database: str, log: int) -> Step:
+    """Write once round the redo log of `log` bytes, by updates of a table that is dropped again.
+
+    On tmpfs the server maps the log, even with --innodb-log-file-mmap=0 (seen in 10.11.19): each of its pages is a
+    fault when it is first written.
+    """
+    rounds = math.ceil(log / (2 * _REDO_OF_EACH)) + 1
+    written = (f"USE {database}", *_FILLER, *_REFILLED * rounds, "DROP TABLE filler")
+    return sql(installation, places, "redo", *written, timeout=86_400)
 
 
 _COUNTERS = ("Innodb_buffer_pool_reads", "Innodb_buffer_pool_read_ahead", "Innodb_buffer_pool_bytes_data")

@@ -4,8 +4,8 @@ A client's first transaction is its warm-up: it touches all of shared_buffers th
 own backend, as page tables are a process's own. With a share of work its second one waits until it may begin, and when
 it has done its share it says so and idles, attached, until it is ended: its pages are still to be proven.
 
-Sources: PostgreSQL documentation, pgbench (`\\if`, `\\set`, `\\sleep`), pageinspect, pg_buffercache, and "System
-Administration Functions" (pg_stat_file); transactions are pgbench's own (`tpcb-like`, `select-only`), or `_analytic`'s.
+Sources: PostgreSQL documentation, pgbench (`\\if`, `\\set`, `\\sleep`) and "System Administration Functions"
+(pg_stat_file); transactions are pgbench's own (`tpcb-like`, `select-only`), or `_analytic`'s.
 """
 
 from __future__ import annotations
@@ -14,19 +14,15 @@ import re
 
 from hugewise.model.scene import Places, Quota, Write
 from hugewise.workloads import _analytic
+from hugewise.workloads._postgres_warm import TOUCH
 
-__all__ = ["EXTENSIONS", "MODES", "quota", "script", "variables"]
+__all__ = ["MODES", "quota", "script", "variables"]
 
-EXTENSIONS = ("pg_prewarm", "pg_buffercache", "pageinspect")
-
-# get_raw_page copies the whole page: both 4 KiB halves are touched, and no buffer is replaced. A scan would go round in
-# a ring of 32 buffers where the database is larger than shared_buffers. 2200 is the schema `public`: all tables and
-# indexes of the database, and none of the catalogue.
-_WARM = """\
+_WARM = f"""\
 \\if :warmed = 0
-SELECT sum(length(get_raw_page(c.oid::regclass::text, 'main', b.relblocknumber))) FROM pg_buffercache b JOIN pg_class c ON pg_relation_filenode(c.oid) = b.relfilenode WHERE c.relnamespace = 2200 AND b.relforknumber = 0;
+{TOUCH};
 \\set warmed 1
-"""  # noqa: E501 (a statement is one line of a script)
+"""
 # By the server, as pgbench itself sees no files. Its clients hold no snapshot while they idle at the end: it would keep
 # old rows alive that others still have to pass.
 _WAIT = """\

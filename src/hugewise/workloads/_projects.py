@@ -46,6 +46,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     usual       where Debian puts the archive of its sources, and an image those that its guest was made with
     lacking     what to say where there is no archive, and the package that has one
     below       a target FOLDER/NAME is NAME of the makefile in that folder
+    parts       targets that need a part of the tree alone: what of the archive is not unpacked for them
     """
 
     target: str
@@ -57,6 +58,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     usual: str | None = None
     lacking: Missing
     below: bool = False
+    parts: Mapping[str, tuple[str, ...]] = {}
 
 
 def _configure_linux(config: str, jobs: int) -> list[tuple[str, ...]]:
@@ -82,6 +84,22 @@ def _own_flags(tree: str, config: str) -> tuple[str, ...]:
     return (f"MYCFLAGS={config}",) if config else ()
 
 
+def _from_debian(whose: str, package: str) -> Missing:
+    return Missing(
+        f'{whose} sources: cp "$(hugewise guest source {package})" /usr/src/ puts them where they are looked for; or'
+        f" name an archive, source = '/path/to/{package}_VERSION.orig.tar.xz'"
+    )
+
+
+# GDB's programs and its other libraries, of which that of small functions needs none.
+_NOT_OF_LIBIBERTY = tuple(
+    f"*/{folder}"
+    for folder in (
+        *("bfd", "cpu", "gdb", "gdbserver", "gdbsupport", "gnulib", "libbacktrace", "libctf", "libdecnumber"),
+        *("libsframe", "opcodes", "readline", "sim", "texinfo", "zlib"),
+    )
+)
+
 _COMMON_PROGRAMS = {"make": "make", "gcc": "gcc", "tar": "tar", "xz": "xz-utils"}
 # gcc links nothing without the C library's part; a kernel too has programs that help to build it.
 _COMMON_HEADERS = {"stdio.h": "libc6-dev"}
@@ -105,10 +123,8 @@ PROJECTS = {
         programs={"g++": "g++", "flex": "flex", "bison": "bison", "cmp": "diffutils"},
         headers={"gmp.h": "libgmp-dev", "mpfr.h": "libmpfr-dev"},
         usual="/usr/src/gdb_*.orig.tar.*",
-        lacking=Missing(
-            "GDB's sources: name the archive, source = '/path/to/gdb_VERSION.orig.tar.xz' (with deb-src in apt's"
-            " sources: apt-get source --download-only gdb)"
-        ),
+        lacking=_from_debian("GDB's", "gdb"),
+        parts={"all-libiberty": _NOT_OF_LIBIBERTY},
     ),
     "lua": Project(
         target="linux",  # 33 files, without readline
@@ -116,10 +132,7 @@ PROJECTS = {
         configure=lambda *_: [],
         options=_own_flags,
         usual="/usr/src/lua5*.orig.tar.*",
-        lacking=Missing(
-            "Lua's sources: name the archive, source = '/path/to/lua5.4_VERSION.orig.tar.gz' (with deb-src in apt's"
-            " sources: apt-get source --download-only lua5.4)"
-        ),
+        lacking=_from_debian("Lua's", "lua5.4"),
         below=True,
     ),
     "make": Project(
@@ -155,17 +168,21 @@ def target(values: Values) -> str:
 
 
 def artefact(values: Values) -> str:
-    """What is compared: as named; a folder that is a target; the kernel, or the project's own program."""
+    """What is compared: as named; the folder that a target is, or is of; the kernel, or the project's own program."""
     if values["artefact"]:
         return str(values["artefact"])
     made = target(values)
     if made.endswith("/"):
         return made.rstrip("/")
+    if values["project"] == "gdb" and made != project(values).target and made.startswith("all-"):
+        return made.removeprefix("all-")
     return "vmlinux" if values["project"] == "linux" else project(values).artefact
 
 
 def left_out(values: Values) -> tuple[str, ...]:
-    """Patterns of what is not unpacked: nothing, but for a kernel target that is made of few folders."""
+    """Patterns of what is not unpacked: nothing, but for a target that is made of few folders."""
+    if target(values) in project(values).parts:
+        return project(values).parts[target(values)]
     if values["project"] != "linux" or target(values).split("/")[0] not in _BY_THEMSELVES:
         return ()
     machine = programs.machine()

@@ -79,7 +79,8 @@ class Build(StagedWorkload):
             "target",
             "text",
             "",
-            "what is made (default: mm/ of linux, all-gdb, linux of lua, or src/all; all)",
+            "what is made (default: mm/ of linux; all-gdb, or all-libiberty, its configure and library alone; linux of"
+            " lua, or src/all; all)",
             _GOAL,
             "a target of a makefile (letters, digits, and any of _.,+/@-, no part beginning with a dash)",
         ),
@@ -115,7 +116,9 @@ class Build(StagedWorkload):
         return super().refuses(treatment, values)
 
     def stand_ins(self, values: Values) -> tuple[str, ...]:
-        """The small project, of guests that are emulated."""
+        """The small project, or the part of a large one, of guests that are emulated."""
+        if values["project"] == "gdb" and (made := _projects.target(values)) in _projects.project(values).parts:
+            return (f"{made} of GDB in place of all-gdb",)
         return ("Lua in place of GDB",) if values["project"] == "lua" else ()
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
@@ -132,7 +135,8 @@ class Build(StagedWorkload):
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """Each job a compiler; 96 MiB are seen for the largest of the kernel, and 1 GiB for GDB's C++."""
-        return _most_jobs(values) * (1 << 30 if values["project"] == "gdb" else 96 << 20)
+        large = values["project"] == "gdb" and not _projects.left_out(values)
+        return _most_jobs(values) * (1 << 30 if large else 96 << 20)
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
         """For each job a compiler's malloc, and 2 pages for each of the shells and makes around it."""

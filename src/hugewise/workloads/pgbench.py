@@ -23,9 +23,10 @@ from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Window
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.reading import figure, whole
-from hugewise.workloads import _analytic, _outputs, _pgbench_script, _postgres, _postgres_settings
+from hugewise.workloads import _analytic, _outputs, _pgbench_script, _postgres, _postgres_settings, _postgres_warm
 from hugewise.workloads._parameters import Values, integer, number
-from hugewise.workloads._pgbench_script import EXTENSIONS, MODES
+from hugewise.workloads._pgbench_script import MODES
+from hugewise.workloads._postgres_warm import EXTENSIONS
 from hugewise.workloads._staged import StagedWorkload
 from hugewise.workloads._transaction_log import QUANTILES, UNTIMED, MeasuredPart, measured
 
@@ -43,11 +44,6 @@ _BYTES_OF_EMPTY = 7_892_000
 # For a client's private memory beside shared_buffers: 5 to 9 MiB seen (caches of the catalogue, prepared statements).
 _BYTES_PER_CLIENT = 16 << 20
 _HASHES = 4  # of an analytic query at a time: two, each of hash_mem_multiplier (2 by default) times work_mem
-
-# Measured: a backend of its own CPU touches 627 MB in 0.31 s, base pages; twice that for a busy machine, and some
-# seconds for the clients to connect and to leave the caches in their steady state.
-_WARMING = 2 * 0.31 / 627e6
-_SETTLING = 3.0
 
 # The clients stay attached after the measured part, while pages are proven, and then end. Measured: 0.027 s for the
 # page tables of a GiB of base pages, of every process; twice that. The proof comes first, so that more than a minute is
@@ -108,7 +104,7 @@ def lead(values: Values, cpus: int) -> float:
     """Seconds before the measured part: as given, or enough for every client to touch what the database fills."""
     if given := number(values, "lead"):
         return given
-    return float(math.ceil(_SETTLING + _mapped(values) * _WARMING / max(1, cpus)))
+    return _postgres_warm.lead(_mapped(values), cpus)
 
 
 def _mapped(values: Values) -> int:

@@ -8,8 +8,8 @@ What it writes makes the data grow, and a faster arm more so. With `transactions
 however long that takes; it leaves then, which only MariaDB's pages outlive.
 
 MariaDB is one process, whose pages are all touched before the clients come. PostgreSQL's clients have a process each,
-with page tables of its own, and the client has no hook for a warm-up of each: what they touch for the first time after
-`lead` are faults in the measured part, which are counted and shown.
+with page tables of its own. The clients have no hook for a warm-up of each, but the server has: a trigger, by which a
+backend touches what the database fills of the buffers before its first update of a district, within `lead`.
 
 Sources: TPC-C revision 5.11 (mix of transactions; the keying and thinking times are left out, as both clients do by
 default, so that rates are no TPC results); the sources of go-tpc 1.0.12 and of sysbench-tpcc.
@@ -24,8 +24,18 @@ from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Server, Step, Window, Write
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
-from hugewise.workloads import _mariadb, _outputs, _postgres, _postgres_settings, _tpcc_client, _tpcc_output
+from hugewise.reading import whole
+from hugewise.workloads import (
+    _mariadb,
+    _outputs,
+    _postgres,
+    _postgres_settings,
+    _postgres_warm,
+    _tpcc_client,
+    _tpcc_output,
+)
 from hugewise.workloads._parameters import Values, integer, number
+from hugewise.workloads._postgres_warm import EXTENSIONS
 from hugewise.workloads._staged import StagedWorkload
 from hugewise.workloads._tpcc_client import DATABASE, USER
 
@@ -45,6 +55,8 @@ _BYTES_BESIDE = 128 << 20
 _WARM_UP = 0.1  # of the work
 _OF_ALL = "the client tells it of its whole run alone, warm-up included: give it work (transactions = N, on MariaDB)"
 _SATURATED = "the client was saturated: it used all of its CPU time"
+_SETTLING = 10  # seconds of MariaDB's lead
+_LEAD = "lead"
 _TAIL = 4  # seconds for which the clients stay after the measured part, while pages are proven
 _MANY_ERRORS = 0.05  # sysbench-tpcc counts the 1% of new orders that are to be rolled back, and deadlocks
 
@@ -57,14 +69,19 @@ class Tpcc(StagedWorkload):
     ports = 1
     clients = True
     choices = (("server", ("postgres", "mariadb")),)
-    least = (("warehouses", 1), ("connections", 1), ("duration", 1), ("lead", 1), ("seed", 1), ("transactions", 0))
+    least = (("warehouses", 1), ("connections", 1), ("duration", 1), ("lead", 0), ("seed", 1), ("transactions", 0))
     parameters = (
         Parameter("server", "text", "postgres", "postgres or mariadb"),
         Parameter("warehouses", "integer", 12, "of about 105 MiB each"),
         Parameter("buffers", "size", "2g", "shared_buffers or the buffer pool, which the policy is about"),
         Parameter("connections", "integer", 4, "clients, each without thinking time"),
         Parameter("duration", "duration", "15s", "length of the measured part"),
-        Parameter("lead", "duration", "10s", "time before it, in which the clients run and warm up"),
+        Parameter(
+            "lead",
+            "duration",
+            0,
+            "time before it, in which the clients run and warm up; 0: by the server, its clients and the size",
+        ),
         Parameter(
             "transactions",
             "integer",
@@ -137,13 +154,14 @@ class Tpcc(StagedWorkload):
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The server, and the client."""
         folder = str(values["folder"])
-        server = _mariadb.missing(folder) if values["server"] == "mariadb" else _postgres.missing(folder, (), _PREWARM)
+        server = (
+            _mariadb.missing(folder) if values["server"] == "mariadb" else _postgres.missing(folder, (), EXTENSIONS)
+        )
         return (*server, *_tpcc_client.missing(values))
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The part of the buffers that the warehouses fill with what a run adds (all of a pool), and the rest."""
-        filled = min(integer(values, "buffers"), integer(values, "warehouses") * _BYTES_PER_WAREHOUSE * 5 // 4)
-        return max(filled, self.pool(treatment, values)) + _BYTES_BESIDE
+        return max(_filled(values), self.pool(treatment, values)) + _BYTES_BESIDE
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
         """What the server maps in large pages."""
@@ -205,13 +223,17 @@ class Tpcc(StagedWorkload):
         """The server under the treatment, its tables read, and the client until the pages are proven."""
         if values["transactions"]:
             return _given(treatment, values, places)
-        lead, length = _seconds(values)
+        lead, length = _lead(values, len(places.sut)), _length(values)
         serve = _serve_mariadb if values["server"] == "mariadb" else _serve_postgres
         server, warm = serve(treatment, values, places)
         return Scene(
             before=_guards(values, places),
             servers=(server,),
-            warm=(*warm, Step(name="cpus", argv=("nproc",), far=True)),
+            warm=(
+                *warm,
+                Step(name="cpus", argv=("nproc",), far=True),
+                Step(name=_LEAD, argv=("echo", str(lead))),  # for who reads the seconds of the client
+            ),
             timed=Launch(
                 argv=_tpcc_client.command(values, places, "run", lead + length + _TAIL),
                 proof="live",
@@ -223,14 +245,12 @@ class Tpcc(StagedWorkload):
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
         """Rates of the measured part from the client's report of every second; of a given work, of all its run."""
-        lead, length = _seconds(values)
         work = _work(values)
         if work:
             seen = _tpcc_output.go_tpc_whole(outputs.stdout(), _outputs.thawed(outputs))
-        elif values["sysbench_tpcc"]:
-            seen = _tpcc_output.sysbench(outputs.stdout(), lead, length)
         else:
-            seen = _tpcc_output.go_tpc(outputs.stdout(), lead, length)
+            read = _tpcc_output.sysbench if values["sysbench_tpcc"] else _tpcc_output.go_tpc
+            seen = read(outputs.stdout(), whole(outputs.stdout(_LEAD), "the lead"), _length(values))
         metrics: dict[str, float | None] = dict.fromkeys(metric.name for metric in self.metrics)
         metrics |= {
             "tpm_total": seen.transactions * 60 / seen.seconds,
@@ -312,9 +332,30 @@ def _grown(outputs: Outputs) -> dict[str, str | int | float]:
     return {"database_bytes": tables, "database_grew_bytes": larger - tables, "redo_grew_bytes": longer - log}
 
 
-def _seconds(values: Values) -> tuple[int, int]:
-    """Of the lead and of the measured part; clients report whole ones."""
-    return math.ceil(number(values, "lead")), math.ceil(number(values, "duration"))
+def _lead(values: Values, cpus: int) -> int:
+    """Seconds before the measured part, whole ones as clients report them: as given, or enough for every backend of
+    PostgreSQL to touch what the warehouses fill, and for one process alone to settle.
+    """
+    if given := number(values, "lead"):
+        return math.ceil(given)
+    if values["server"] == "mariadb":
+        return _SETTLING
+    return math.ceil(_postgres_warm.lead(integer(values, "connections") * _filled(values), cpus))
+
+
+def _filled(values: Values) -> int:
+    """Bytes of the buffers that the warehouses fill with what a run may add."""
+    return min(integer(values, "buffers"), integer(values, "warehouses") * _BYTES_PER_WAREHOUSE + _grows(values))
+
+
+def _grows(values: Values) -> int:
+    """Bytes that a run may add."""
+    return integer(values, "warehouses") * _BYTES_PER_WAREHOUSE // 4
+
+
+def _length(values: Values) -> int:
+    """Seconds of the measured part, whole ones."""
+    return math.ceil(number(values, "duration"))
 
 
 def _guards(values: Values, places: Places) -> tuple[Write, ...]:
@@ -361,12 +402,14 @@ def _serve_mariadb(treatment: Treatment, values: Values, places: Places) -> tupl
     port = None if values["sysbench_tpcc"] else places.ports[0]
     size, keep = integer(values, "buffers"), values["keep_thp"] is True
     server = _mariadb.server(installation, places, treatment, size, log=_LOG, keep=keep, port=port)
-    return server, (_mariadb.warmed(installation, places, DATABASE, _names(values)),)
+    return server, (
+        _mariadb.redo_touched(installation, places, DATABASE, _LOG),
+        _mariadb.warmed(installation, places, DATABASE, _names(values)),
+    )
 
 
 # -- PostgreSQL
 
-_PREWARM = ("pg_prewarm",)
 _LOAD = {"autovacuum": "off", "huge_pages": "off", "max_wal_size": "4GB", "maintenance_work_mem": "256MB"}
 _EVERY = "SELECT sum(pg_prewarm(oid::regclass)) FROM pg_class WHERE relkind IN ('r', 'i') AND relnamespace = 2200"
 
@@ -391,7 +434,9 @@ def _postgres_recipe(values: Values, places: Places) -> Iterable[Act]:
 def _serve_postgres(treatment: Treatment, values: Values, places: Places) -> tuple[Server, tuple[Step, ...]]:
     installation = _postgres.installed(str(values["folder"]))
     chosen = {**_settings(values), **_postgres.paging(treatment)}
-    warm = _postgres.psql(installation, places, "prewarm", _EVERY, database=DATABASE, timeout=86_400)
+    district, clients = _names(values)[_TABLES.index("district")], integer(values, "connections")
+    statements = (_EVERY, *_postgres_warm.at_the_first_update(district, clients, _grows(values)))
+    warm = _postgres.psql(installation, places, "prewarm", *statements, database=DATABASE, timeout=86_400)
     role = () if places.far is None else (_postgres.far_role(installation, places),)
     return _postgres.server(installation, places, chosen), (*role, warm)
 
