@@ -63,19 +63,23 @@ class Browser:
         width: int = 1280,
         height: int = 900,
         dark: bool = False,
+        paper: bool = False,
+        bars: bool = True,
         place: str = "",
         script: bool = True,
     ) -> None:
         """Show a file (or an address) in a window of so many CSS pixels, and wait until it is laid out with its fonts.
 
-        `place` is what stands behind the # of its address; without `script` the page's own is not run.
+        `place` is what stands behind the # of its address; without `script` the page's own is not run. `paper`: as it
+        is printed; without `bars` it has no scroll bars.
         """
         self.send("Page.navigate", url="about:blank")  # an address that differs behind its # alone is not loaded anew
         self.send("Emulation.setScriptExecutionDisabled", value=not script)
         self.complaints.clear()
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.send("Emulation.setEmulatedMedia", features=[scheme])
+        self.send("Emulation.setEmulatedMedia", media="print" if paper else "", features=[scheme])
+        self.send("Emulation.setScrollbarsHidden", hidden=paper or not bars)
         address = path if isinstance(path, str) else path.resolve().as_uri()
         self.send("Page.navigate", url=address + (f"#{place}" if place else ""))
         self._until(lambda one: one.get("method") == "Page.loadEventFired")
@@ -103,9 +107,12 @@ class Browser:
         """The window as PNG."""
         return base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"])
 
-    def printed(self) -> bytes:
-        """The page as PDF, with its backgrounds."""
-        return base64.b64decode(self.send("Page.printToPDF", printBackground=True)["data"])
+    def printed(self, size: tuple[float, float], margin: float) -> bytes:
+        """The page as PDF, with its backgrounds, on sheets of such a size with such a margin, in inches."""
+        across, down = size
+        sheet = {f"margin{side}": margin for side in ("Top", "Bottom", "Left", "Right")}
+        sheet |= {"paperWidth": across, "paperHeight": down}
+        return base64.b64decode(self.send("Page.printToPDF", printBackground=True, **sheet)["data"])
 
     def close(self) -> None:
         self._socket.close()

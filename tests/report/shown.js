@@ -1,5 +1,6 @@
 // What a browser made of a report or of a figure's file, as plain values in CSS pixels: figures with their texts, marks
-// that leave their plot, words of tables that are broken, and texts outside of figures that others cover or the page cuts.
+// that leave their plot, words of tables that are broken, texts outside of figures that others cover or the page cuts,
+// and what is wider than the window without a scroll bar of its own.
 (() => {
   document.querySelectorAll('details').forEach(one => { one.open = true; });
   const box = element => {
@@ -79,6 +80,12 @@
       }
     }
   });
+  const beyond = [...document.querySelectorAll('body *:not(svg *)')].filter(one => {
+    const [left, top, right, bottom] = inside(one, box(one));
+    return right - left > 1 && bottom - top > 1 && right > document.documentElement.clientWidth + 1;
+  }).map(one => `${one.tagName}: ${one.textContent.trim().slice(0, 60)}`);
+  const keys = [...document.querySelectorAll('figure svg')].map(svg => (
+    svg.getAttribute('aria-labelledby').replace(/^figure-|-title$/g, '')));
   const faces = [...document.fonts].map(face => `${face.family} ${face.status}`);
-  return { figures, words, broken, prose: prose.length, covered, faces };
+  return { figures, words, broken, prose: prose.length, covered, beyond, keys, faces };
 })()

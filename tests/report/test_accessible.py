@@ -1,4 +1,4 @@
-"""Contrast and the other rules of WCAG 2.1 A and AA, by axe-core, on pages of recorded runs, light and dark.
+"""Contrast and the other rules of WCAG 2.1 A and AA, by axe-core, on pages of real runs, light and dark.
 
 `axe/axe.min.js` is that of the npm package axe-core 4.10.3, unchanged, under the Mozilla Public License 2.0; that
 and the licences of what is inside stand beside it.
@@ -12,10 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hugewise import open_results
-from hugewise.report.write import write
 from tests.browser import Browser, browser
-from tests.golden import GOLDEN
+from tests.report.conftest import REAL, Pages
 
 AXE = Path(__file__).with_name("axe")
 HASHES = {
@@ -33,11 +31,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield one
 
 
-@pytest.fixture(scope="module", params=["ended", "guests", "deployed", "interrupted"])
-def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(open_results(GOLDEN / "runs" / request.param), tmp_path_factory.mktemp("run"))["html"]
-
-
 def violations(shown: Browser) -> list[str]:
     """What axe finds wrong with the page that is shown, all of its folded parts open."""
     shown.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
@@ -52,13 +45,15 @@ def test_axe_is_what_was_published_and_may_be_given_on() -> None:
     assert "Mozilla Public License" in (AXE / "LICENSE").read_text(encoding="utf-8")
 
 
+# The large one has the same elements, and so many of them that axe takes half a minute.
+@pytest.mark.parametrize("name", [name for name in REAL if name != "large"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_page_keeps_the_rules(shown: Browser, page: Path, dark: bool) -> None:
-    shown.open(page, dark=dark)
+def test_a_page_keeps_the_rules(shown: Browser, pages: Pages, name: str, dark: bool) -> None:
+    shown.open(pages.of(name).path, dark=dark)
     assert violations(shown) == []
 
 
-def test_a_fault_that_is_planted_is_found(shown: Browser, page: Path) -> None:
-    shown.open(page)
+def test_a_fault_that_is_planted_is_found(shown: Browser, pages: Pages) -> None:
+    shown.open(pages.of("ended").path)
     shown.evaluate("document.querySelector('h1').style.color = '#ddd'")
     assert any(each.startswith("color-contrast: h1") for each in violations(shown))

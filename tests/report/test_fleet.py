@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,7 @@ from hugewise.report.markdown import markdown
 from tests.build import known
 from tests.build.pages import scriptless
 from tests.build.results import HOSTILE
+from tests.report.test_plain_answers import JARGON, header, words
 from tests.report.told import printed
 
 METRIC = Metric("wall_s", "s", "lower", "time of a run")
@@ -149,9 +151,44 @@ def test_the_sections_hold_hosts_classes_costs_and_who_was_left_out() -> None:
         "\\>1e100", "chance of \\>99.9%",
     ):  # fmt: skip
         assert said in text, said
-    assert isinstance(document.sections[0].blocks[0], Headline)
+    first = document.sections[0].blocks[0]
+    assert isinstance(first, Headline)
+    assert first.text == "`thp` is better than `base` on this fleet: on a typical host wall_s is 10.0% lower."
+    assert first.lines == (
+        "A: better on a typical host, wall_s 10.0% lower (what was measured leaves room for 8.0% to 12.0% lower). Of 6 "
+        "hosts by themselves: 6 better. Another host of this class will most likely see 7.0% to 13.0% lower.",
+        "wall_s is in s, lower is better: time of a run.",
+    )
+    assert "The chance that any of these answers is wrong is at most 1%" in text
+    assert "<summary>The same in exact terms</summary>" in text and "Yes at 99%" in text
     assert [figure.key for figure in figures(document)] == ["forest-1"]
     assert "h9" in printed(document)
+
+
+def told(found: FleetResults) -> str:
+    """The section of the answer on the page, without what is behind a line."""
+    shown = html(fleet.report(found), {})
+    (section,) = re.findall(r'<section id="answer">.*?</section>', shown, re.DOTALL)
+    return words(header(shown) + re.sub(r"<details>.*?</details>", "", section, flags=re.DOTALL))
+
+
+def test_the_first_screen_has_no_word_of_statistics() -> None:
+    (one,) = results().comparisons
+    alone = effect(asked=1, hosts=1, verdict="none", ratio=None, low=None, high=None, next_low=None, next_high=None)
+    seen = [
+        told(made)
+        for made in (
+            *(results(), of_many_hosts(), changed(one, strata=(alone,))),
+            *(changed(one, strata=(effect(verdict=verdict),)) for verdict in ("worse", "equivalent", "undecided")),
+        )
+    ]
+    for text in seen:
+        assert JARGON.findall(text) == [], text
+        assert "wrong is at most 1%" in text
+    assert "No answer on thp against base" in seen[2] and "that takes 5" in seen[2]
+    assert "thp is worse than base on this fleet" in seen[3]
+    assert "thp makes no difference that matters on this fleet, against base." in seen[4]
+    assert "whether thp is better than base on this fleet cannot be told yet" in seen[5]
 
 
 @pytest.mark.parametrize("place", ["host", "class", "arm", "reason"])

@@ -132,26 +132,36 @@ def test_under_kvm_nothing_is_held_back() -> None:
     assert told == "Every attempt ran in a guest of its own, under KVM. Reason: a guest booted."
 
 
-def test_counters_stand_side_by_side_with_spread_n_and_change() -> None:
+def test_counters_stand_side_by_side_with_change_spread_and_n() -> None:
     results = recorded()
     table = counters_table(results, results.cells[0])
     found = rows(table)
     assert table is not None
-    assert table.head == ("counter", "base", "64k", "change", "small-pages", "change")
-    assert found["page faults"] == ("65,536 ± 0%, n 3", "4,096 ± 0%, n 3", "−93.75%", "65,536 ± 0%, n 3", "0%")
-    assert found["page faults, set-up included"][:3] == ("65,653 ± 0.00088%, n 3", "4,196 ± 0.069%, n 3", "−93.61%")
+    assert table.head == ("counter", "base", "64k", "small-pages")
+    assert found["page faults"] == (
+        *("65,536", "4,096, −93.75%, the same in all 3 blocks", "65,536, 0%, the same in all 3 blocks"),
+    )
+    assert found["page faults: spread"] == ("± 0%, n 3", "± 0%, n 3", "± 0%, n 3")
+    changed = found["page faults, set-up included"]
+    assert changed[0] == "65,653"
+    assert changed[1].startswith("4,196, −93.6")
+    assert found["page faults, set-up included: spread"][:2] == ("± 0.00088%, n 3", "± 0.069%, n 3")
     assert "instructions" not in found
-    counted = rows(counters_table(lkml(), lkml().cells[0]))["instructions"]
-    assert re.fullmatch(r"19\d,\d{3},\d{3} ± 0\.0\d+%, n 24", counted[0])
-    assert counted[-1].startswith("+0.6")
-    assert re.fullmatch(r"[+−]0\.00\d+%", counted[2])  # two boots of one kernel: not rounded to nothing
+    counted = rows(counters_table(lkml(), lkml().cells[0]))
+    assert re.fullmatch(r"19\d,\d{3},\d{3}", counted["instructions"][0])
+    assert re.fullmatch(r"± 0\.0\d+%, n 24", counted["instructions: spread"][0])
+    same, other = counted["instructions"][1], counted["instructions"][-1]
+    # Two boots of one kernel: not rounded to nothing, and no change is in the interval.
+    assert re.fullmatch(r"[\d,]+, [+−]0\.00\d+% \(−0\.\d+% to \+0\.\d+%\)", same)
+    assert re.fullmatch(r"[\d,]+, \+0\.6\d*% \(\+0\.\d+% to \+0\.\d+%\)", other)
 
 
 def test_runs_of_guests_with_one_seed_count_once() -> None:
     results = recorded()
     same = tuple(replace(one, guest={**one.guest, "guest_seed": 1}) for one in results.attempts)
     found = rows(counters_table(replace(results, attempts=same), results.cells[0]))
-    assert found["page faults"][:2] == ("65,536, n 1", "4,096, n 1")
+    assert found["page faults"][:2] == ("65,536", "4,096, −93.75%")
+    assert found["page faults: spread"][:2] == ("n 1", "n 1")
 
 
 def test_counters_of_other_workloads_on_the_host_stay_where_they_were() -> None:

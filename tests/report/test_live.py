@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hugewise import open_results
 from hugewise.errors import RunError
 from hugewise.model.results import Results
+from hugewise.report import images
 from hugewise.report.live import LivePage
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Noted
+from tests.build.few_blocks import demo
 from tests.build.growing import growing
 
 
@@ -51,6 +54,32 @@ def test_a_page_is_made_again_when_the_log_grew_and_its_pause_is_over(tmp_path: 
     read.now = 122.1
     page.current()
     assert read.count == 3
+
+
+def test_figures_whose_data_are_as_they_were_are_not_drawn_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = demo()
+    cell = whole.cells[0].cell
+    results = replace(whole, attempts=tuple(one for one in whole.attempts if one.cell != cell or one.block < 20))
+    drawn, inline = [], images.inline
+
+    def drawing(svg: str, *, name: str, title: str) -> str:
+        drawn.append(name)
+        return inline(svg, name=name, title=title)
+
+    monkeypatch.setattr(images, "inline", drawing)
+    grow, clock = growing(tmp_path / "run"), Read()
+    page = LivePage(tmp_path / "run", lambda _: results, clock.clock)
+    assert any(name.startswith("figure-2-") for name in drawn)
+    drawn.clear()
+    grow()
+    results, clock.now = whole, 100.0
+    shown = page.current()
+    assert drawn
+    assert all(name.startswith("figure-1-") for name in drawn), drawn
+    assert "figure-1-distribution" in drawn
+    assert shown == LivePage(tmp_path / "run", lambda _: whole).current()
 
 
 def test_a_run_is_called_running_as_long_as_its_process_has_it(tmp_path: Path) -> None:

@@ -108,9 +108,21 @@ def test_a_metric_is_chosen_by_keyboard(opened: Browser) -> None:
     assert chosen in every
     assert rows(opened, CHANGES) == [chosen]
     assert place(opened) == f"#?metric={chosen}"
+    # In the table of colours the fields of other metrics fade, and its own do not.
+    fields = "[...document.querySelectorAll('#cell-1 svg [data-metric]')]"
+    assert set(opened.evaluate(f"{fields}.map(one => one.dataset.metric)")) > {chosen}
+    lit = opened.evaluate(f"{fields}.filter(one => !one.hasAttribute('data-off')).map(one => one.dataset.metric)")
+    assert set(lit) == {chosen}
     focus(opened, "document.querySelector('.tools button')")
     opened.press("Enter")
     assert rows(opened, CHANGES) == every
+    assert opened.evaluate("document.querySelectorAll('svg [data-off]').length") == 0
+
+
+def test_a_figure_without_the_metric_does_not_fade(opened: Browser, page: Path) -> None:
+    opened.open(page, place="?metric=nobody_has_it")
+    assert opened.evaluate("document.querySelectorAll('tr[data-metric][data-off]').length") > 0
+    assert opened.evaluate("document.querySelectorAll('svg [data-off]').length") == 0
 
 
 def test_a_table_is_sorted_by_keyboard_up_down_and_back(opened: Browser) -> None:

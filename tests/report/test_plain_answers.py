@@ -14,15 +14,18 @@ from hugewise.analysis.analysis import analyze
 from hugewise.model.results import Integrity, Results
 from hugewise.report.numbers import room
 from hugewise.report.plain_answers import caveats
+from hugewise.report.result_page import read
 from tests.build.few_blocks import demo, two_blocks
 from tests.build.results import HOSTILE, example, plain
 from tests.report.test_cell_answers import judged
 from tests.report.told import page, terminal, text
 
 RUNS = Path(__file__).parents[1] / "golden" / "runs"
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 JARGON = re.compile(
-    r"Holm|interval|confidence|alpha|e-value|margin|pairs at|error rate|hash|ratio|crossed|campaign|covariate|knobs|"
-    r"equivalence|exact test|hold together|\d at \d",
+    r"Holm|interval|confidence|alpha|e-value|margin|pairs at|error rate|hash|\bratios?\b|crossed|campaign|covariate|"
+    r"knobs|equivalence|exact test|hold together|\d at \d|sign-flip|p-value|significan|strat(?:um|a)\b|estimand|"
+    r"prior\b|geometric|typically",
 )
 
 
@@ -52,6 +55,19 @@ def test_nor_has_that_of_a_recorded_run(name: str, tmp_path: Path) -> None:
     told = words(header(page(analyze(shutil.copytree(RUNS / name, tmp_path / name)))))
     assert JARGON.findall(told) == [], told
     assert told.index("Run ") > 20, "the answer comes first"
+
+
+@pytest.mark.parametrize("table", sorted(RESULTS.glob("*.parquet")), ids=lambda path: path.stem)
+def test_nor_has_that_of_any_run_that_is_published_and_its_names_are_explained(table: Path) -> None:
+    for run in read(table).runs:
+        results = run.results
+        told = words(header(page(results)))
+        assert JARGON.findall(told) == [], told
+        for cell in results.cells:
+            if cell.comparisons and cell.metric.name in told:
+                assert f"{cell.metric.name} is in {cell.metric.unit}, " in told
+        if len(results.cells) > 1:
+            assert "A cell is a workload with its parameters. In each of its blocks every policy ran once" in told
 
 
 def test_the_answer_stands_above_the_run_and_the_list_of_sections() -> None:

@@ -1,24 +1,57 @@
-"""The picture of a report in the README: of a run that was really made, and as the report looks today.
+"""The pictures of reports in the README and the guides: of real runs, and as the reports look today.
 
-`HUGEWISE_WRITE_GOLDEN=1 pytest tests/report/test_readme_picture.py` takes it anew.
+`HUGEWISE_WRITE_GOLDEN=1 pytest tests/report/test_readme_picture.py` takes them anew. Beside them is a hash of what
+stood on the shown part of the page when each was taken, whatever the fonts of the machine: where the page says another
+thing by now, the picture is of yesterday.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
 import struct
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 
-from hugewise.report.result_page import read
-from hugewise.report.write import write
-from tests.browser import browser
+from tests.browser import Browser, browser
 from tests.golden import GOLDEN
+from tests.report.conftest import MANY, Pages
 
 ROOT = GOLDEN.parents[1]
-RUN, PICTURE = ROOT / "docs/results/aged-chase.parquet", ROOT / "docs/figures/report.png"
+PICTURES = ROOT / "docs" / "figures"
+SAID = GOLDEN / "pictures.json"
 WIDTH, HEIGHT = 1000, 1112  # CSS pixels
 MOST_BYTES = 400_000  # of what every clone has
+WRITES = os.environ.get("HUGEWISE_WRITE_GOLDEN") == "1"
+# A run that is made for the test has another name each time.
+NAMED = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}")
+
+
+class Shot(NamedTuple):
+    """A picture: of which page (`tests.report.conftest`), from which section on (empty: its top), where it is shown."""
+
+    page: str
+    place: str
+    shown_in: str
+
+
+SHOTS = {
+    "report.png": Shot("aged-chase", "", "README.md"),
+    "report-demo.png": Shot("demo", "", "docs/guides/reports.md"),
+    "report-server.png": Shot("mthp-pressure", "cell-2", "docs/guides/reports.md"),
+    "report-guests.png": Shot("guests", "", "docs/guides/reports.md"),
+    "report-large.png": Shot(MANY, "cell-1", "docs/guides/reports.md"),
+}
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as one:
+        yield one
 
 
 def size(png: bytes) -> tuple[int, int]:
@@ -28,27 +61,43 @@ def size(png: bytes) -> tuple[int, int]:
     return width, height
 
 
-@pytest.fixture(scope="module")
-def taken(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, str]:
-    """The first screen of the report of the newest run, and what is to be read on it."""
-    page = write(read(RUN).runs[0].results, tmp_path_factory.mktemp("run"))["html"]
-    with browser(tmp_path_factory.mktemp("browser")) as shown:
-        shown.send("Emulation.setScrollbarsHidden", hidden=True)
-        shown.open(page, width=WIDTH, height=HEIGHT)
-        said = shown.evaluate(
-            "[...document.querySelectorAll('h1, h2, p, li')].filter(one => one.getBoundingClientRect().top <"
-            f" {HEIGHT} && one.getClientRects().length).map(one => one.innerText).join('\\n')"
-        )
-        return shown.picture(), said
+def take(shown: Browser, pages: Pages, shot: Shot) -> tuple[bytes, str]:
+    """The picture, and what is to be read on that part of the page: its head, or the section."""
+    shown.open(pages.of(shot.page).path, width=WIDTH, height=HEIGHT, bars=False)
+    if shot.place:
+        shown.evaluate(f"document.getElementById({shot.place!r}).scrollIntoView({{ behavior: 'instant' }})")
+    part = f"section[id={shot.place!r}]" if shot.place else "header"
+    said = shown.evaluate(f"document.querySelector({part!r}).innerText")
+    drawn = shown.evaluate(f"[...document.querySelectorAll({f'{part} svg'!r})].map(one => one.textContent).join()")
+    return shown.picture(), NAMED.sub("RUN", said + drawn)
 
 
-def test_the_readme_has_the_first_screen_of_the_report_of_a_real_run(taken: tuple[bytes, str]) -> None:
-    picture, said = taken
-    if os.environ.get("HUGEWISE_WRITE_GOLDEN"):
-        PICTURE.write_bytes(picture)
-    kept = PICTURE.read_bytes()
-    assert size(kept) == size(picture) == (WIDTH, HEIGHT)
-    assert len(kept) < MOST_BYTES
-    assert f"]({PICTURE.relative_to(ROOT)})" in (ROOT / "README.md").read_text(encoding="utf-8")
-    results = read(RUN).runs[0].results
-    assert results.cells[0].cell in said and results.question in said
+@pytest.mark.parametrize("name", SHOTS)
+def test_a_picture_is_kept_and_shown(name: str) -> None:
+    kept, document = PICTURES / name, ROOT / SHOTS[name].shown_in
+    assert size(kept.read_bytes()) == (WIDTH, HEIGHT)
+    assert kept.stat().st_size < MOST_BYTES
+    assert f"]({os.path.relpath(kept, document.parent)})" in document.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [name for name, shot in SHOTS.items() if WRITES or shot.page != MANY])
+def test_a_picture_is_of_the_report_as_it_looks_today(shown: Browser, pages: Pages, name: str) -> None:
+    shot, kept = SHOTS[name], PICTURES / name
+    picture, said = take(shown, pages, shot)
+    digest = hashlib.sha256(said.encode()).hexdigest()
+    told = json.loads(SAID.read_text(encoding="utf-8")) if SAID.exists() else {}
+    if WRITES and told.get(name) != digest:
+        kept.write_bytes(picture)
+        told = {one: told[one] for one in SHOTS if one in told and one != name} | {name: digest}
+        SAID.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    assert told[name] == digest, f"the page says another thing than {name} shows: take it anew, and look at it"
+    assert size(picture) == (WIDTH, HEIGHT)
+
+
+def test_what_a_page_says_otherwise_is_seen(shown: Browser, pages: Pages) -> None:
+    _, said = take(shown, pages, SHOTS["report.png"])
+    assert len(said) > 200
+    assert take(shown, pages, SHOTS["report.png"])[1] == said
+    other = pages.of("ended").path
+    shown.open(other, width=WIDTH, height=HEIGHT)
+    assert shown.evaluate("document.querySelector('header').innerText") != said

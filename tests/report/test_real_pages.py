@@ -1,20 +1,33 @@
-"""The pages of runs that were really made (tests/golden/runs), in windows of a telephone, a tablet and a desk."""
+"""The pages of runs that were really made, in windows of a telephone, a tablet and a desk, and on paper."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hugewise import open_results
-from hugewise.report.write import write
 from tests.browser import Browser, browser
-from tests.golden import GOLDEN
-from tests.report.test_browser import SHOWN, faults
+from tests.report.conftest import Page, Pages
+from tests.report.test_browser import SHOWN, WIDTHS, faults, ugly
 
-WIDTHS = (360, 800, 1400)  # CSS pixels
+A4, MARGIN = (8.27, 11.69), 0.4  # inches; the margin that browsers leave
+PAPER = round((A4[0] - 2 * MARGIN) * 96)  # CSS pixels across a sheet
+
+# The first table with a field to filter it by, what its rows are, and those that are seen.
+FILTERED = """(() => {
+  document.querySelectorAll('details').forEach(one => { one.open = true; });
+  const field = document.querySelector('.filter input');
+  const table = field?.closest('p').nextElementSibling.querySelector('table');
+  const rows = table ? [...table.tBodies[0].rows] : [];
+  return {
+    most: Math.max(...[...document.querySelectorAll('tbody')].map(body => body.rows.length)),
+    rows: rows.map(row => row.textContent),
+    seen: rows.filter(row => row.getClientRects().length).map(row => row.textContent),
+    said: field?.nextElementSibling.textContent,
+  };
+})()"""
 
 
 @pytest.fixture(scope="module")
@@ -23,31 +36,21 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield one
 
 
-@pytest.fixture(scope="module", params=["ended", "guests", "deployed", "interrupted"])
-def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(open_results(GOLDEN / "runs" / request.param), tmp_path_factory.mktemp("run"))["html"]
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("width", "dark"), [*((width, False) for width in WIDTHS), (800, True)])
 def test_a_page_fits_its_window_and_no_text_of_a_figure_is_clipped_or_covered(
-    shown: Browser, page: Path, width: int, dark: bool
+    shown: Browser, real: Page, width: int, dark: bool
 ) -> None:
-    shown.open(page, width=width, dark=dark)
+    shown.open(real.path, width=width, dark=dark)
     found = shown.evaluate(SHOWN)
-    assert found["figures"]
-    assert [fault for figure in found["figures"] for fault in faults(figure)] == []
-    assert found["broken"] == []
     assert found["prose"] > 100
-    assert found["covered"] == []
-    # What is wider than the window scrolls by itself, and the page never does.
-    assert shown.evaluate("document.documentElement.scrollWidth") <= width
-    assert shown.complaints == []
+    assert ugly(shown, found, width) == []
+    assert set(found["keys"]) == real.figures != set()
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_texts_that_cover_each_other_or_leave_the_window_are_found(shown: Browser, page: Path, width: int) -> None:
+def test_texts_that_cover_each_other_or_leave_the_window_are_found(shown: Browser, pages: Pages, width: int) -> None:
     """By the measurement of the test above, of pages that were made ugly."""
+    page = pages.of("ended").path
     shown.open(page, width=width)
     shown.evaluate("void (document.querySelector('.top').style.marginTop = '-3rem')")
     assert any(" overlap" in one for one in shown.evaluate(SHOWN)["covered"])
@@ -59,9 +62,49 @@ def test_texts_that_cover_each_other_or_leave_the_window_are_found(shown: Browse
     assert any(" is cut" in one for one in shown.evaluate(SHOWN)["covered"])
 
 
-def test_a_page_becomes_a_pdf_of_several_sheets(shown: Browser, page: Path) -> None:
-    shown.open(page)
-    printed = shown.printed()
+@pytest.mark.parametrize("width", [WIDTHS[0], WIDTHS[-1]])
+def test_rows_are_filtered_and_policies_left_out_by_keyboard(shown: Browser, real: Page, width: int) -> None:
+    shown.open(real.path, width=width)
+    before: dict[str, Any] = shown.evaluate(FILTERED)
+    if before["rows"]:
+        shown.evaluate("document.querySelector('.filter input').focus()")
+        shown.press("1", "1")
+        after = shown.evaluate(FILTERED)
+        assert after["seen"] == [row for row in before["rows"] if "11" in row]
+        few, all_ = len(after["seen"]), len(before["rows"])
+        assert after["said"] == (f"{few} of {all_} rows" if few < all_ else "")
+    else:
+        assert before["most"] <= 9
+    shown.evaluate("[...document.querySelectorAll('.tools input')].at(-1).focus()")
+    arm = shown.evaluate("document.activeElement.value")
+    shown.press(" ")
+    off = "[...document.querySelectorAll('svg [data-off], tr[data-off]')].map(one => one.dataset.arm).filter(Boolean)"
+    assert set(shown.evaluate(off)) >= {arm}
+    assert shown.evaluate(f"document.querySelectorAll('[data-arm={arm}]:not([data-off])').length") == 0
+    assert shown.complaints == []
+
+
+def test_nothing_is_cut_at_the_edge_of_a_sheet(shown: Browser, real: Page) -> None:
+    shown.open(real.path, width=PAPER, paper=True)
+    found = shown.evaluate(SHOWN)
+    assert [found["covered"], found["beyond"]] == [[], []]
+    assert shown.evaluate("document.documentElement.scrollWidth") <= PAPER
+    # Figures are smaller there, as a whole.
+    smaller = [one for figure in found["figures"] for one in faults(figure) if "has letters of" not in one]
+    assert smaller == []
+
+
+def test_what_is_wider_than_a_sheet_is_found(shown: Browser, pages: Pages) -> None:
+    shown.open(pages.of("ended").path, width=PAPER, paper=True)
+    shown.evaluate("document.querySelectorAll('table').forEach(one => { one.style.width = '900px'; })")
+    found = shown.evaluate(SHOWN)
+    assert any(one.startswith("TABLE") for one in found["beyond"])
+    assert any(" is cut" in one for one in found["covered"])
+
+
+def test_a_page_becomes_a_pdf_of_several_sheets(shown: Browser, real: Page) -> None:
+    shown.open(real.path)
+    printed = shown.printed(A4, MARGIN)
     assert printed.startswith(b"%PDF-")
     assert len(re.findall(rb"/Type\s*/Page\b(?!s)", printed)) > 1
     assert shown.complaints == []

@@ -15,6 +15,7 @@ from hugewise.report.figures.theme import palette
 from hugewise.report.fleet_json import encode
 from hugewise.report.names import file_name
 from hugewise.report.numbers import NOTHING, when
+from hugewise.report.plain_fleet import caveats, details, headline
 from hugewise.report.sentences import LEGEND_TITLE, SYMBOLS, better_direction, change_of
 from hugewise.report.write import write_document
 from hugewise.visible import printable
@@ -119,18 +120,24 @@ def _next(one: FleetComparison) -> str:
 
 
 def _answer(results: FleetResults) -> doc.Section:
+    """In plain words, and behind a line in exact ones."""
     blocks: list[doc.Block] = []
+    exact: list[doc.Block] = []
     if results.withheld:
         blocks.append(doc.Note(f"Nothing is claimed over hosts: {results.withheld}."))
     for one in results.comparisons:
         whole = one.fleet or (one.strata[0] if one.strata else None)
         where = f"{one.cell}: " if len({each.cell for each in results.comparisons}) > 1 else ""
-        lines = tuple(_class_line(one, stratum) for stratum in one.strata)
         verdict = "none" if whole is None else whole.verdict
-        blocks.append(doc.Headline(verdict, f"{where}{sentence(one, results.confidence)}", lines))
+        blocks.append(doc.Headline(verdict, f"{where}{headline(one)}", tuple(details(one))))
+        lines = tuple(_class_line(one, stratum) for stratum in one.strata)
+        exact.append(doc.Headline(verdict, f"{where}{sentence(one, results.confidence)}", lines))
     if not results.comparisons:
         blocks.append(doc.Line("Nothing was compared on any host."))
+    blocks += [doc.Line(told, quiet=True) for told in caveats(results)]
     blocks += [doc.Note(f"{warning[0].upper()}{warning[1:]}.") for warning in results.warnings]
+    if exact:
+        blocks.append(doc.Folded("The same in exact terms", tuple(exact), long=True))
     return doc.Section("Does it hold on this fleet?", tuple(blocks), key="answer", nav="Answer", brief=True)
 
 

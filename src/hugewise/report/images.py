@@ -64,15 +64,15 @@ def _marked(value: Any, place: str = "") -> Any:
     signal ends it (what `said` makes is not laid out). Readers of files refuse longer names of arms, so that two of
     these never become one.
     """
+    if value is None or isinstance(value, float | int):  # most of a figure
+        return value
+    if isinstance(value, str):
+        if len(value) > _LONGEST and place not in _EXPRESSIONS and BY not in value:
+            value = f"{value[:_LONGEST]}\N{HORIZONTAL ELLIPSIS}"
+        return f"{_MARK}{value}" if place in _DATA else value
     if isinstance(value, Mapping):
         return {key: _marked(each, place if place in _DATA and key != "ink" else key) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_marked(each, place) for each in value]
-    if not isinstance(value, str):
-        return value
-    if len(value) > _LONGEST and place not in _EXPRESSIONS and BY not in value:
-        value = f"{value[:_LONGEST]}\N{HORIZONTAL ELLIPSIS}"
-    return f"{_MARK}{value}" if place in _DATA else value
+    return [_marked(each, place) for each in value] if isinstance(value, list | tuple) else value
 
 
 def standalone(svg: str) -> str:
@@ -110,7 +110,7 @@ def inline(svg: str, *, name: str, title: str) -> str:
     width, height = root.get("width", "0"), root.get("height", "0")
     _prune(root)
     letters = _slim(root)
-    _titles(root, "data-arm")
+    _titles(root, whose=True)
     counter = itertools.count(1)
     ids = {element.attrib["id"]: f"{name}-{next(counter)}" for element in root.iter() if "id" in element.attrib}
     for element in root.iter():
@@ -136,16 +136,19 @@ def inline(svg: str, *, name: str, title: str) -> str:
     return ET.tostring(root, encoding="unicode", short_empty_elements=True)
 
 
-def _titles(root: ET.Element, whose: str = "") -> None:
-    """What a mark says becomes its title, which browsers show under the pointer; `whose`: the attribute for its arm."""
+def _titles(root: ET.Element, *, whose: bool = False) -> None:
+    """What a mark says becomes its title, which browsers show under the pointer; `whose`: attributes for its arm and,
+    where it has one, its metric.
+    """
     for element in root.iter():
-        arm, known, text = element.attrib.pop("aria-label", "").partition(BY)
+        arm, known, told = element.attrib.pop("aria-label", "").partition(BY)
+        text, _, metric = told.partition(BY)
         if known and text:
             title = ET.Element(f"{_SVG}title")
             title.text = text
             element.insert(0, title)
         if known and whose:
-            element.set(whose, arm)
+            element.attrib |= {"data-arm": arm, **({"data-metric": metric} if metric else {})}
 
 
 def _renamed(key: str, value: str, ids: Mapping[str, str]) -> str:

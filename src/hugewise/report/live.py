@@ -1,7 +1,9 @@
 """The page of a run that goes on: made anew when its log has grown, and kept until then.
 
 To make a page costs the machine something, and it may be measuring: a page is made when somebody asks for it, at most
-every few seconds, and the pause is at least ten times as long as the last one took.
+every few seconds, and the pause is at least ten times as long as the last one took. Figures whose data are as they were
+are not drawn again: a block adds to those of one cell. The run itself is read whole each time, as what is judged of it
+(verdicts over all cells, what was left out, earlier runs) may change with any record.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pathlib import Path
 from hugewise.errors import HugewiseError, RunError
 from hugewise.model.results import Results
 from hugewise.report import images
-from hugewise.report.document import Document, Line, Note, figures
+from hugewise.report.document import Document, Figure, Line, Note, figures
 from hugewise.report.html import html
 from hugewise.report.study import report
 from hugewise.store.going import going_on
@@ -50,6 +52,7 @@ class LivePage:
     ) -> None:
         self._folder, self._read, self._clock = folder, read, clock
         self._lock = threading.Lock()
+        self._drawings: dict[str, tuple[Figure, str]] = {}
         self._stamp, self._document, self._drawn = self._looked()
         self._trouble: str | None = None
         self._made = self._page()
@@ -76,11 +79,16 @@ class LivePage:
     def _looked(self) -> tuple[str, Document, dict[str, str]]:
         stamp = self._size()  # before it is read: what is added meanwhile is seen the next time
         document = report(self._read(self._folder))
-        drawn = {
-            each.key: images.inline(images.render(dict(each.spec)), name=f"figure-{each.key}", title=each.text)
-            for each in figures(document)
-        }
+        self._drawings = {each.key: (each, self._drawing(each)) for each in figures(document)}
+        drawn = {key: svg for key, (_, svg) in self._drawings.items()}
         return stamp, replace(document, lead=(*document.lead, Line(_FOLLOWS, quiet=True))), drawn
+
+    def _drawing(self, figure: Figure) -> str:
+        """As it is kept where it shows the same, else drawn."""
+        kept, svg = self._drawings.get(figure.key, (None, ""))
+        if kept is not None and (kept.spec, kept.text) == (figure.spec, figure.text):
+            return svg
+        return images.inline(images.render(dict(figure.spec)), name=f"figure-{figure.key}", title=figure.text)
 
     def _page(self) -> Made:
         document, version = self._document, self._stamp

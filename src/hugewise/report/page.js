@@ -16,6 +16,8 @@
   const without = new Set();
   let metric = '';
   const tables = all('table').map(grid);
+  // The marks of each figure that has several metrics.
+  const several = all('figure svg').map(svg => all('[data-metric]', svg)).filter(marks => marks.length);
 
   function remember() {
     const told = new URLSearchParams([...without].map(arm => ['without', arm]));
@@ -49,6 +51,12 @@
 
   function show() {
     for (const one of all('[data-arm]')) one.toggleAttribute('data-off', without.has(one.dataset.arm));
+    for (const marks of several) {
+      // A figure that does not have the metric stays as it is.
+      if (metric && marks.some(one => one.dataset.metric === metric)) {
+        for (const one of marks) if (one.dataset.metric !== metric) one.setAttribute('data-off', '');
+      }
+    }
     tables.forEach(one => one.show());
     for (const one of all('input', tools)) one.checked = !without.has(one.value);
     choice.value = metric;

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hugewise.model.answer import CellAnswer
+from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report import numbers
 from hugewise.report.cell_answers import answers, resting, selection, separately
 from hugewise.report.sentences import better_direction, size_of
 from hugewise.visible import printable
 
-__all__ = ["caveats", "details", "headline", "in_a_line"]
+__all__ = ["caveats", "details", "headline", "in_a_line", "terms"]
 
 
 def headline(cell: CellResult, one: CellAnswer) -> str:
@@ -37,9 +38,7 @@ def details(cell: CellResult, one: CellAnswer) -> Iterator[str]:
     best = f"; the best estimate is {size}" if size is not None else ""
     both = f"`{printable(rests.arm)}` and `{printable(rests.baseline)}`"
     yield f"{both} both ran once in each of {_blocks(rests)}, in random order: {_left(rests)}{best}."
-    metric = cell.metric
-    told = f": {metric.description.rstrip('.')}" if metric.description else ""
-    yield printable(f"{metric.name} is in {metric.unit}, {better_direction(metric)}{told}.")
+    yield _is(cell.metric)
 
 
 def in_a_line(cell: CellResult, one: CellAnswer) -> str:
@@ -51,6 +50,20 @@ def in_a_line(cell: CellResult, one: CellAnswer) -> str:
     if one.state == "undecided":
         return f"whether {separately(one.open, 'or')} is better cannot be told yet; `{printable(rests.arm)}`: {shown}"
     return shown
+
+
+def terms(results: Results) -> Iterator[str]:
+    """What stands in the answers of several cells: cells and blocks, and each metric."""
+    yield "A cell is a workload with its parameters. In each of its blocks every policy ran once, in random order."
+    metrics = {cell.metric.name: cell.metric for cell in results.cells if resting(cell) is not None}
+    if metrics:
+        yield " ".join(map(_is, metrics.values()))
+
+
+def _is(metric: Metric) -> str:
+    """`tps is in transactions/s, higher is better: transactions a second.`"""
+    told = f": {metric.description.rstrip('.')}" if metric.description else ""
+    return printable(f"{metric.name} is in {metric.unit}, {better_direction(metric)}{told}.")
 
 
 def caveats(results: Results) -> Iterator[str]:

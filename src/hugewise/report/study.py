@@ -34,7 +34,7 @@ def report(results: Results) -> Document:
             *settings(results),
             *left_out(results),
             *guests.guests(results.guests),
-            *beside.beside(results.beside),
+            *beside.beside(results.beside, colours(results)),
             *levels(results),
             *(cell(results, number, one) for number, one in enumerate(results.cells, 1)),
             trouble(results),

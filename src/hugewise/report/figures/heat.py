@@ -112,7 +112,7 @@ def _field(name: str, arm: str, one: Change) -> dict[str, Any]:
         "way": "lower" if one.ratio < 1 else "higher",
         "weight": round(_OPACITY * min(_size(one) / _FULL, 1.0), 4),
         "text": f"{symbol}{change}",
-        **said(arm, f"{arm}, {name}: {_told(one, change)}"),
+        **said(arm, f"{arm}, {name}: {_told(one, change)}", one.metric),
     }
 
 

@@ -15,7 +15,7 @@ from hugewise.visible import printable
 __all__ = ["BY", "COUNTS", "VALUES", "beside", "layer", "mean_of", "mean_title", "quantitative", "said", "strips"]
 
 BY = "\N{INVISIBLE SEPARATOR}"
-"""Between the arm of a mark and its words, in what `said` makes: no printable text has it."""
+"""Between the arm of a mark, its words and its metric, in what `said` makes: no printable text has it."""
 
 COUNTS: Spec = {"tickCount": 3, "grid": True}  # the vertical axis of a strip
 VALUES: Spec = {"zero": False, "nice": False, "padding": 8}  # a horizontal axis that begins where the data do
@@ -29,11 +29,12 @@ def quantitative(field: str, **more: Any) -> Spec:
     return {"field": field, "type": "quantitative", **more}
 
 
-def said(arm: str, text: str) -> dict[str, str]:
+def said(arm: str, text: str, metric: str = "") -> dict[str, str]:
     """What the marks of a row say to who points at them (`images` makes titles of it), and whose they are: for layers
-    with `tells` and with `whose`.
+    with `tells` and with `whose`. `metric`: what they are of, where a figure has several.
     """
-    return {"said": f"{printable(arm)}{BY}{printable(text)[:_LONGEST]}", "of": f"{printable(arm)}{BY}"}
+    of = f"{BY}{printable(metric)}" if metric else ""
+    return {"said": f"{printable(arm)}{BY}{printable(text)[:_LONGEST]}{of}", "of": f"{printable(arm)}{BY}{of}"}
 
 
 def layer(

@@ -23,7 +23,7 @@ from hugewise.report.cell_answers import (
 )
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
-from hugewise.report.plain_answers import caveats, details, headline, in_a_line
+from hugewise.report.plain_answers import caveats, details, headline, in_a_line, terms
 from hugewise.report.sections import ageing, within
 from hugewise.report.sections.programs import programs_table
 from hugewise.report.sections.values import unit_of
@@ -83,7 +83,8 @@ def top(results: Results) -> Iterator[doc.Block]:
                 for one in same.answers
             )
             yield doc.Headline(_MARKS[same.state], _headed(same), tuple(told))
-    yield from (doc.Line(told, quiet=True) for told in caveats(results))
+    meanings = terms(results) if len(found) > 1 else ()
+    yield from (doc.Line(told, quiet=True) for told in (*meanings, *caveats(results)))
     exact = [one.text if len(found) == 1 else f"{one.cell}: {_of_cell(one)}" for one in found]
     if any(one.state != "none" for one in found):
         yield doc.Folded("The same in exact terms", (doc.Points(tuple(exact)), *_sure(results)), long=True)

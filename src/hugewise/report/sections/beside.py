@@ -6,14 +6,15 @@ published; a measured one is shown as everywhere else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from hugewise.analysis.signs import Size, size
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.published_rows import APART, Beside, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.published import Sample
 from hugewise.report import numbers
-from hugewise.report.document import Block, Line, Section, Table, table
+from hugewise.report.document import Block, Figure, Line, Section, Table, some, table
+from hugewise.report.figures.published import published
 from hugewise.report.numbers import MINUS, NOTHING
 from hugewise.report.sections.stand_ins import behind
 from hugewise.report.sentences import SYMBOLS, effect_of
@@ -43,15 +44,29 @@ _FINDINGS = (
 )
 
 
-def beside(found: Beside | None) -> Iterator[Section]:
-    """Where the study restates a published experiment: what that found, beside what was measured here."""
+def beside(found: Beside | None, palette: Mapping[str, str] | None = None) -> Iterator[Section]:
+    """Where the study restates a published experiment: what that found, beside what was measured here. `palette`: the
+    colours of the study's policies, for a figure of both.
+    """
     if found is not None:
         told: tuple[Block, ...] = (
             *map(Line, introduction(found)),
+            *some(None if palette is None else _figure(found, palette)),
             *tables(found),
             *(Line(one, quiet=True) for one in remarks(found)),
         )
         yield Section(_TITLE, told, key="beside")
+
+
+def _figure(found: Beside, palette: Mapping[str, str]) -> Figure | None:
+    spec = published(found, palette)
+    caption = (
+        "Each quantity that was published and measured: the diamond is the published change, the mark in the policy's "
+        "colour the one measured here, with its interval where it was judged. Another machine and kernel: signs can be "
+        "compared, sizes need not agree. The dashed line is no change."
+    )
+    text = f"Changes published by {found.publisher} beside those measured here, on one axis."
+    return Figure("published", "published", text, spec, caption) if spec else None
 
 
 def brief(found: Beside | None) -> Iterator[Section]:

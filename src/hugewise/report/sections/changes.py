@@ -1,8 +1,8 @@
 """The table of changes in percent against the first arm, and counters of two arms side by side.
 
 Both are tables and no pictures: so were those of the studies that they are drawn after. What has an interval shows it;
-what was not judged is a change of medians, and says how many attempts it is of. Counters are means with their spread,
-as `perf stat` lists them.
+what was not judged is a change of medians, and says how many attempts it is of. Counters are means, with their change
+within pairs, and their spread in a row below, as `perf stat` lists them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from hugewise.report import numbers
 from hugewise.report.document import Table, table
 from hugewise.report.numbers import NOTHING
 from hugewise.report.sentences import SYMBOLS, effect_of
+from hugewise.stats.paired import Constant, paired
+from hugewise.stats.pairs import log_ratio
 
 __all__ = ["changes_table", "counters_table"]
 
@@ -69,8 +71,9 @@ def changes_table(results: Results, cell: CellResult, values: Values | None = No
 def counters_table(results: Results, cell: CellResult) -> Table | None:
     """Counters side by side, for the workloads of mapping calls and for cells whose arms ran in guests.
 
-    Each arm's mean, with the spread of its runs (standard deviation / mean) and their number, and the change of the
-    mean against the baseline's. Guests with the same seed would repeat each other: such runs count once.
+    An arm a column: its mean with the change within pairs and the interval of that, and in a row below the spread of
+    its runs (standard deviation / mean) and their number. Guests with the same seed would repeat each other: such runs
+    count once.
     """
     mine = _counted(results, cell)
     in_guests = any(one.guest for one in mine)
@@ -79,27 +82,28 @@ def counters_table(results: Results, cell: CellResult) -> Table | None:
     untold = emulated_away(mine)
     units = known_metrics(cell.workload)
     names = {**_COUNTERS, **_OF_GUESTS} if in_guests else _COUNTERS
-    arms = [arm.arm for arm in cell.arms if arm.arm != cell.baseline]
-    rows = []
+    arms = [cell.baseline, *(arm.arm for arm in cell.arms if arm.arm != cell.baseline)]
+    rows: list[list[str]] = []
     for name, words in names.items():
-        values = {arm.arm: _values(mine, arm.arm, name) for arm in cell.arms}
+        values = {arm: _values(mine, arm, name) for arm in arms}
         if name in untold or (in_guests and not any(values.values())):
             continue
         unit = units[name].unit if name in units else ""
-        base = values[cell.baseline]
         reason = next((one.absent[name] for one in mine if one.arm == cell.baseline and name in one.absent), "")
-        told = f"{NOTHING} ({reason or 'not recorded'})" if not base else _mean(base, unit)
-        row = [words, told]
-        for arm in arms:
-            ratio = fmean(values[arm]) / fmean(base) if values[arm] and base and fmean(base) else None
-            row += [_mean(values[arm], unit), numbers.exact(ratio)]
-        rows.append(row)
+        told = _mean(values[cell.baseline], unit) or f"{NOTHING} ({reason or 'not recorded'})"
+        changed = (
+            _changed(_mean(values[arm], unit), _log_ratios(mine, arm, cell.baseline, name), results.confidence)
+            for arm in arms[1:]
+        )
+        rows.append([words, told, *changed])
+        if any(values.values()):
+            rows.append([f"{words}: spread", *(_spread(values[arm]) for arm in arms)])
     caption = (
-        "counters side by side: mean of the accepted attempts ± their spread (standard deviation / mean), n; "
-        "changes are of means, and not judged"
+        "counters side by side: mean of the accepted attempts, with the change within pairs of a block (geometric "
+        f"mean) and its {numbers.percent(results.confidence)} t interval by itself; below, the spread of the runs "
+        "(standard deviation / mean) and n. These changes are not judged"
     )
-    head = ["counter", cell.baseline, *(entry for arm in arms for entry in (arm, "change"))]
-    return table(caption, head, rows)
+    return table(caption, ["counter", *arms], rows)
 
 
 def _counted(results: Results, cell: CellResult) -> list[Attempt]:
@@ -112,25 +116,70 @@ def _values(attempts: Sequence[Attempt], arm: str, name: str) -> list[float]:
     for one in attempts:
         value = value_of(one, name)
         if one.arm == arm and value is not None and math.isfinite(value):
-            found.setdefault(one.guest.get("guest_seed", (one.block, one.number)), value)
+            found.setdefault(_origin(one), value)
     return list(found.values())
 
 
+def _origin(one: Attempt) -> object:
+    """What repeats itself where it is the same: the seed of a guest; of an attempt on the host nothing does."""
+    return one.guest.get("guest_seed", (one.block, one.number))
+
+
+def _log_ratios(attempts: Sequence[Attempt], arm: str, baseline: str, name: str) -> list[float]:
+    """log(arm / baseline) of each block in which both have the counter, and count something; guests with the same seeds
+    once.
+    """
+    sides: dict[int, dict[str, tuple[object, float]]] = {}
+    for one in attempts:
+        value = value_of(one, name)
+        if one.arm in (arm, baseline) and value is not None and 0 < value < math.inf:
+            sides.setdefault(one.block, {}).setdefault(one.arm, (_origin(one), value))
+    found: dict[object, float] = {}
+    for both in sides.values():
+        if len(both) == 2:
+            (first, value), (second, against) = both[arm], both[baseline]
+            found.setdefault((first, second), log_ratio(value, against))
+    return list(found.values())
+
+
+def _changed(mean: str, log_ratios: Sequence[float], confidence: float) -> str:
+    """`2.134 s, −0.5% (−0.8% to −0.2%)`; of one pair without an interval, and of none the mean alone."""
+    told = paired(log_ratios)
+    if not mean or told is None:
+        return mean or NOTHING
+    if isinstance(told, Constant):
+        ratio = _exp(told.centre)
+        return f"{mean}, {numbers.effect(ratio, None, None, told.n) if told.n > 1 else numbers.exact(ratio)}"
+    low, high = told.interval(1 - confidence)
+    return f"{mean}, {numbers.effect(_exp(told.centre), _exp(low), _exp(high))}"
+
+
+def _exp(log: float) -> float:
+    """Of two pairs the t interval may reach beyond all numbers."""
+    return math.exp(log) if log < 700 else math.inf
+
+
 def _mean(values: Sequence[float], unit: str) -> str:
-    """`2,161,280,486 ± 0.01%, n 10`."""
+    """`2,161,280,486`; empty of none."""
     if not values:
-        return NOTHING
+        return ""
     mean = fmean(values)
     if unit in {"s", "ms", "us", "ns"}:
-        text = numbers.scale(unit, [mean]).text(mean)
-    elif unit == "bytes":
-        text = numbers.size(mean)
-    else:
-        text = f"{mean:,.0f}" if mean >= 1000 or mean.is_integer() else f"{mean:,.4g}"
-    if len(values) > 1 and mean > 0:
-        spread = stdev(values) / mean * 100
-        text += f" ± {'0' if spread == 0 else f'{spread:.2g}'}%"
-    return f"{text}, n {len(values)}"
+        return numbers.scale(unit, [mean]).text(mean)
+    if unit == "bytes":
+        return numbers.size(mean)
+    return f"{mean:,.0f}" if mean >= 1000 or mean.is_integer() else f"{mean:,.4g}"
+
+
+def _spread(values: Sequence[float]) -> str:
+    """`± 0.01%, n 10`."""
+    if not values:
+        return NOTHING
+    mean, n = fmean(values), f"n {len(values)}"
+    if len(values) < 2 or mean <= 0:
+        return n
+    spread = stdev(values) / mean * 100
+    return f"± {'0' if spread == 0 else f'{spread:.2g}'}%, {n}"
 
 
 def _called(several: Mapping[str, Change]) -> str:

@@ -1,0 +1,89 @@
+"""The pages that tests look at in a browser: of runs that were really made, each written once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from bench.report import run
+
+from hugewise import open_results
+from hugewise.model.results import Results
+from hugewise.report.document import figures
+from hugewise.report.result_page import read
+from hugewise.report.study import report
+from hugewise.report.write import write
+from tests.build.booted import recorded
+from tests.golden import GOLDEN
+
+RESULTS = GOLDEN.parents[1] / "docs" / "results"
+LARGE, CELLS = 2_400, 2
+"""Attempts of the large run, of 50 metrics each, and its cells: so many that figures draw some of them alone. It was
+not measured, and is told like any (`bench.report`, which holds one of 24,000 to its limits).
+"""
+
+
+class Page(NamedTuple):
+    """A page by its path, and the keys of the figures that its document has."""
+
+    path: Path
+    figures: frozenset[str]
+
+
+def kept(name: str) -> Callable[[Path], Results]:
+    """A run whose folder is kept below tests/golden/runs."""
+    return lambda _: open_results(GOLDEN / "runs" / name)
+
+
+def published(name: str) -> Callable[[Path], Results]:
+    """The newest run of a page of docs/results."""
+    return lambda _: read(RESULTS / f"{name}.parquet").runs[0].results
+
+
+REAL: Mapping[str, Callable[[Path], Results]] = {
+    **{name: kept(name) for name in ("ended", "guests", "deployed", "interrupted", "demo")},
+    # servers under load, with figures of their latency over time and of memory against gain
+    "mthp-pressure": published("mthp-pressure"),
+    "percona-2018-hugepages": published("percona-2018-hugepages"),
+    # the age of memory as a factor
+    "aged-chase": published("aged-chase"),
+    "recorded guests": lambda _: recorded(),
+    "large": lambda folder: open_results(run(LARGE, folder, CELLS)),
+}
+"""The run by the name of its page, made in a folder: small ones of each kind, the demo, servers, a study with factors,
+guests, and a large one.
+"""
+
+
+MANY = "24,000 attempts"
+"""The page of the largest, of which a picture is kept. It takes a minute to make: no test but that of the picture does,
+and only when it takes it anew.
+"""
+
+
+class Pages:
+    """Pages of real runs, which are written when they are first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: dict[str, Page] = {}
+
+    def of(self, name: str) -> Page:
+        if name not in self._made:
+            results = open_results(run(24_000, self._folder)) if name == MANY else REAL[name](self._folder / "runs")
+            keys = frozenset(each.key for each in figures(report(results)))
+            self._made[name] = Page(write(results, self._folder / name)["html"], keys)
+        return self._made[name]
+
+
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    return Pages(tmp_path_factory.mktemp("pages"))
+
+
+@pytest.fixture(scope="module", params=list(REAL))
+def real(request: pytest.FixtureRequest, pages: Pages) -> Page:
+    """Each of them in turn."""
+    return pages.of(request.param)
