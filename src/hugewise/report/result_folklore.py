@@ -111,8 +111,7 @@ def reached(claim: CommonClaim, study: Study) -> Iterator[Way]:
 
 def _arm(claim: CommonClaim, study: Study, cell: Resolved) -> str | None:
     """The first arm of the cell that the claim speaks of, where what is judged there is what it claims."""
-    also = (*getattr(study, "also", ()), *getattr(cell.used, "also", ()))
-    if claim.metric is not None and claim.metric not in {cell.metric.name, *also}:
+    if claim.metric is not None and claim.metric not in {cell.metric.name, *cell.used.also}:
         return None
     named = cell.used.policies
     uses = {one.name: one for one in study.policies if named is None or one.name in named}

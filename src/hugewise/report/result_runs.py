@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from hugewise import workloads
 from hugewise.model.design import ESTIMANDS, must_agree
@@ -58,8 +58,8 @@ def derived(results: Results, whole: Study) -> str:
     words = ["hugewise", "run", whole.name]
     if whole.scale != SMALL:
         words += ["--scale", whole.scale]
-    if {labels[cell] for cell in seen} != {*labels.values()}:
-        words += ["--only", ",".join(dict.fromkeys(labels[cell] for cell in labels if cell in seen))]
+    if {*seen} != {*labels}:
+        words += ["--only", ",".join(dict.fromkeys(_asked_for(cell, labels, seen) for cell in labels if cell in seen))]
     if {*arms} != {*names}:
         words += ["--arms", ",".join(name for name in arms if name != whole.compared_with)]
     if budget["blocks"] != whole.budget.blocks:
@@ -69,10 +69,15 @@ def derived(results: Results, whole: Study) -> str:
     return shlex.join(words)
 
 
+def _asked_for(cell: str, labels: Mapping[str, str], seen: Collection[str]) -> str:
+    """The label of a cell's workload where all of its cells were measured, else the cell."""
+    label = labels[cell]
+    return label if all(other in seen for other, of in labels.items() if of == label) else cell
+
+
 def _command(results: Results, equivalent: str) -> str:
-    # Runs that were made before it was kept have none.
-    if command := getattr(results, "command", ()):
-        return shlex.join(command)
+    if results.command:  # runs that were made before it was kept have none
+        return shlex.join(results.command)
     if equivalent:
         return f"{equivalent} (derived from what was measured: the run kept no command)"
     return "the run kept none"
