@@ -73,7 +73,12 @@ def _rows(results: Results) -> list[Row]:
 
 def _judged(results: Results) -> list[tuple[CellResult, Comparison]]:
     """The comparisons that share the error rate."""
-    return [(cell, one) for cell in results.cells if cell.metric.better != "neutral" for one in cell.comparisons]
+    return [
+        (cell, one)
+        for cell in results.cells
+        for one in (*cell.comparisons, *cell.declared)
+        if cell.metric_named(one.metric).better != "neutral"
+    ]
 
 
 def _row(cell: CellResult, one: Comparison, results: Results) -> Row:
