@@ -32,6 +32,29 @@ def test_the_tutorials_study_is_a_study(tmp_path: Path) -> None:
     assert load(path).budget.blocks == 20
 
 
+def test_which_study_has_which_method() -> None:
+    """As the page lists them, and as the README sums them up."""
+    studies = [load(path) for path in sorted((ROOT / "studies").glob("*.toml"))]
+    page = (ROOT / "docs/concepts/verdicts.md").read_text(encoding="utf-8")
+    listed = re.search(r"^\*\*Which study has what\.\*\*\n\n(.*?)\n\n", page, re.DOTALL | re.MULTILINE)
+    assert listed is not None
+    rows = [[each.strip() for each in line.strip("|").split("|")] for line in listed[1].splitlines()[2:]]
+    told = {method.strip("`"): set(re.findall(r"`([^`]+)`", studies_)) for method, studies_, _ in rows}
+    names = {study.name for study in studies}
+    for method in ("sequential", "exact", "fixed-n"):
+        assert told[method] & names == {study.name for study in studies if study.method == method}, method
+    blocks = dict(re.findall(r"`([^`]+)` \((\d+)", next(each for method, each, _ in rows if method == "`fixed-n`")))
+    assert blocks == {study.name: str(study.budget.blocks) for study in studies if study.method == "fixed-n"}
+    assert set().union(*told.values()) - names <= {"advise", "hugewise guest study", "hugewise guest study --resident"}
+    readme = re.sub(r"\s+", " ", (ROOT / "README.md").read_text(encoding="utf-8"))
+    of_guests = [study for study in studies if study.guest is not None]
+    assert {study.method for study in of_guests} == {"fixed-n"}
+    assert len(of_guests) == 4
+    assert "the four studies here, whose counts vary a little, have Student's t once" in readme
+    guests = (ROOT / "docs/concepts/guests.md").read_text(encoding="utf-8")
+    assert 'All four have `method = "fixed-n"`' in guests
+
+
 def test_the_concepts_name_every_policy_and_no_other() -> None:
     page = (ROOT / "docs/concepts/policies.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| `([a-z-]+(?:SIZE)?(?:-shmem)?)` \|", page, re.MULTILINE))
