@@ -1,0 +1,189 @@
+"""The guide from a libvirt domain to a deployed backing: its commands, what it quotes, and the names in it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from hugewise import workloads
+from hugewise.audit import machines
+from hugewise.audit.root import Root
+from hugewise.cli import guest_xml
+from hugewise.cli.doctor_machines import vm_traps_of
+from hugewise.cli.guest_backing import lines
+from hugewise.cli.main import cli
+from hugewise.guests import backing, kvm, running
+from hugewise.guests.kvm import KvmMapping
+from hugewise.guests.qemu_words import RamBlock
+from hugewise.guests.running import RunningGuest
+from hugewise.model.domain import Domain
+from hugewise.model.host import Host
+from hugewise.policies import discover
+from tests.build.studies import SIZES, FakeHost
+from tests.guests.test_domain_study import DB1, GIB, restated
+
+ROOT = Path(__file__).parents[1]
+GUIDE = (ROOT / "docs/guides/virtual-machines.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"^(?:sudo |\$ )?hugewise (.*)$", re.MULTILINE)
+COMMANDS = [shlex.split(said, comments=True) for block in BLOCKS for said in COMMAND.findall(block)]
+
+
+def block(begins: str) -> str:
+    """The fenced block that begins so."""
+    (found,) = [each for each in BLOCKS if each.startswith(begins)]
+    return str(found)
+
+
+def parsed(words: list[str]) -> click.Context:
+    """A command's options as click reads them, without running it."""
+    command: click.Command = cli
+    context = click.Context(cli, info_name="hugewise")
+    while isinstance(command, click.Group):
+        name, found, words = command.resolve_command(context, list(words))
+        assert found is not None
+        assert name is not None
+        if isinstance(found, click.Group):
+            command, context = found, click.Context(found, info_name=name, parent=context)
+        else:
+            command, context = found, found.make_context(name, words, parent=context)
+    return context
+
+
+def statements(text: str) -> Iterator[str]:
+    """What a block quotes, each put on one line: it begins at the margin with a word and a colon, or an equals sign."""
+    yield from (re.sub(r"\s+", " ", each).strip() for each in re.split(r"\n(?=(?:warning|note): |backing = )", text))
+
+
+def says(quoted: str, real: str) -> bool:
+    """Whether `real` is what is quoted; ` ...` stands for the rest, or for a part that is left out."""
+    pieces = [re.escape(piece) for piece in re.split(r" \.\.\.", quoted)]
+    return re.fullmatch(".*".join(pieces), real) is not None
+
+
+def test_its_commands_are_commands() -> None:
+    assert {" ".join(words[:2]) for words in COMMANDS} >= {"guest xml", "guest study", "audit --traps", "verify db1"}
+    for words in COMMANDS:
+        given = parsed(words).params
+        if (name := given.get("workload")) is not None:
+            assert name in workloads.discover(), words
+        if words[:2] == ["guest", "study"] and given["policy"] is not None:
+            assert set(given["policy"].split(",")) <= set(discover(SIZES)), words
+        if words[0] == "verify" and given["policy"] is not None:
+            (comment,) = re.findall(rf"--policy {given['policy']} +# (.*): for all", GUIDE)
+            assert given["policy"] in comment.split(", ")
+
+
+def test_every_option_in_its_text_is_one_of_the_commands_it_is_about() -> None:
+    known = {option for words in COMMANDS for each in parsed(words).command.params for option in each.opts}
+    prose = re.sub(r"^```.*?^```$", "", GUIDE, flags=re.DOTALL | re.MULTILINE)
+    named = set(re.findall(r"`[^`\n]*?(--[a-z-]+)", prose))
+    assert {"--load", "--kernel", "--json", "--policy"} <= named
+    assert named - known == set()
+
+
+def test_what_takes_huge_pages_from_the_fixture_is_what_it_quotes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `guest xml` says it on a host where shared memory has no huge pages."""
+    settings = tmp_path / "sys/kernel/mm/transparent_hugepage"
+    settings.mkdir(parents=True)
+    for name, said in (("enabled", "always [madvise] never"), ("shmem_enabled", "always within_size advise [never]")):
+        (settings / name).write_text(f"{said}\n")
+
+    def traps(found: Domain, host: Host, **_: bool) -> object:
+        return vm_traps_of(machines.about(Root(tmp_path), found))
+
+    monkeypatch.setattr(guest_xml, "vm_traps", traps)
+    monkeypatch.chdir(DB1.parent)
+    ran = CliRunner().invoke(cli, ["guest", "xml", DB1.name])
+    assert ran.exit_code == 0
+    real = [*ran.stderr.splitlines(), *ran.stdout.splitlines()]
+    quoted = list(statements(block("warning: db1.xml")))
+    assert len(quoted) == 4
+    for each in quoted:
+        assert any(says(each, line) for line in real), each
+
+
+def test_what_of_the_fixture_is_not_restated_is_what_it_quotes() -> None:
+    made, study = restated(DB1.read_text())
+    quoted = list(statements(block("note: db1.xml")))
+    assert len(quoted) == 3
+    for each in quoted:
+        assert any(says(each, f"note: {note}") for note in made.notes), each
+    named = re.findall(r"`((?:ram-|domain\b)[a-z0-9]*)`", GUIDE)
+    assert set(named) == {"domain", "ram-4k", "ram-thp", "ram-2m", "ram-1g"}
+    assert set(made.arms) | {"ram-thp"} == set(named)  # shared memory has none of those
+    assert f"at most {study.budget.blocks} blocks" in GUIDE
+    assert f'method = "{study.method}"' in GUIDE
+
+
+def test_the_proofs_that_it_quotes_are_of_arms_and_in_the_words_of_a_proof() -> None:
+    made, study = restated(DB1.read_text())
+    of = {use.name: use.backed_by.pages for use in study.policies}
+    shown = [line.split(maxsplit=2) for line in block("domain  accepted").splitlines()]
+    assert {arm for arm, _, _ in shown} <= set(made.arms)
+    for arm, state, proof in shown:
+        assert state == "accepted"
+        for number, node in enumerate(proof.split("; ")):
+            said = re.fullmatch(rf"node {number}: (\S+) of (\S+) are (.*)", node)
+            assert said is not None, node
+            assert said[1] == said[2]
+            assert said[3] == backing._WORDS[of[arm]]
+
+
+def test_the_elements_that_it_shows_are_those_that_are_printed() -> None:
+    shown = block("$ hugewise guest xml --backing")
+    command, _, elements = shown.partition("\n")
+    ran = CliRunner().invoke(cli, shlex.split(command)[2:])
+    assert ran.exit_code == 0
+    assert ran.stdout == elements
+
+
+def test_what_verify_says_is_what_it_quotes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes on a page of 1 GiB each, of which KVM maps one by smaller pages: as the page shows them."""
+    node = "{:x}-{:x} rw-s 00000000 00:0f 7 /memfd:ram\nSize: 1048576 kB\nKernelPageSize: 1048576 kB\nRss: 0 kB\n"
+    text = "".join(
+        node.format(start, start + GIB) + "Shared_Hugetlb: 1048576 kB\nPrivate_Hugetlb: 0 kB\nAnonHugePages: 0 kB\n"
+        for start in (1 << 32, 1 << 33)
+    )
+    mapped = KvmMapping({4096: 512, 2 << 20: 510, GIB: 1}, 0, "debugfs")
+    monkeypatch.setattr(backing, "smaps", lambda _: text)
+    monkeypatch.setattr(kvm, "runs", lambda *_: True)
+    monkeypatch.setattr(kvm, "of_debugfs", lambda *_: mapped)
+    pieces = tuple(
+        RamBlock(id=f"ram-node{number}", size=GIB, page=GIB, shared=True, preallocated=True, node=number)
+        for number in (0, 1)
+    )
+    guest = RunningGuest(pid=3047, program="qemu-system-x86_64", blocks=pieces, domain="db1")
+    found = running.verify(guest, FakeHost({"/proc/3047/status": "", "/proc/3047/numa_maps": ""}), "hugetlb-1g")
+    real = list(lines(found, ()))
+    quoted = block("domain db1: as promised").splitlines()
+    assert len(real) == len(quoted)
+    for said, line in zip(quoted, real, strict=True):
+        assert says(said, line), (said, line)
+
+
+def test_every_verdict_of_verify_is_explained() -> None:
+    table = set(re.findall(r"^\| ((?:as|NOT) [^|]*?) \|", GUIDE, re.MULTILINE))
+    open_ = f"NOT PROVEN, {kvm.UNKNOWN}"
+    assert table == {"as promised", "NOT as promised", "NOT PROVEN", open_}
+
+
+def test_the_files_that_it_names_are_those_that_are_read_and_written() -> None:
+    assert "`tests/guests/domains/db1.xml`" in GUIDE
+    assert DB1.is_file()
+    told = partial(str.format, home="$XDG_RUNTIME_DIR")
+    assert f"`{told(running._PLACES[0], 'db1')}`" in GUIDE
+    assert "below `$XDG_RUNTIME_DIR`" in GUIDE
+    assert told(running._PLACES[1], "db1").startswith("$XDG_RUNTIME_DIR")
+    assert f"`{kvm.DEBUGFS}`" in GUIDE
+    assert all(f"`{name}`" in GUIDE for name in kvm._SIZES)
+    assert "`deploy/README.md`" in GUIDE
