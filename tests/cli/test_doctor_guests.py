@@ -11,7 +11,7 @@ import pytest
 
 from hugewise.cli import doctor
 from hugewise.cli.doctor import examine
-from hugewise.guests import accelerator, debian, image, initramfs, kernels, nfs, program, requirements, survey
+from hugewise.guests import accelerator, debian, foreseen, image, initramfs, kernels, nfs, program, requirements, survey
 from hugewise.guests.accelerator import NoKvm
 from hugewise.guests.kernels import tools
 from hugewise.host import network
@@ -31,6 +31,15 @@ from tests.cli.test_doctor import FACTS, FILES, text
 
 KERNELS = [{"name": "4k", "package": "linux-image-arm64"}, {"name": "64k", "build": "arm64-64k"}]
 QEMU = Missing("no qemu-system-aarch64 for guests of arm64", "qemu-system-arm")
+IMAGE = debian.Package(
+    name="linux-image-6.12.1-arm64",
+    version="1",
+    arch="arm64",
+    sha256="0" * 64,
+    size=34_500_000,
+    file="linux.deb",
+    of=("trixie", "arm64"),
+)
 SURVEY = survey.Survey(release="6.12.1", page_size=4096, files={})
 
 
@@ -54,6 +63,8 @@ def able(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(survey, "find", lambda *_: SURVEY)
     monkeypatch.setattr(image, "cached", lambda *_: False)
     monkeypatch.setattr(image, "missing", lambda: ())
+    monkeypatch.setattr(foreseen, "foreseen", lambda *_: foreseen.Foreseen((IMAGE,), 120_000_000))
+    monkeypatch.setattr(foreseen, "to_fetch", lambda packages: sum(each.size for each in packages))
     monkeypatch.setattr(debian, "missing", lambda: ())
     monkeypatch.setattr(tools, "missing", lambda _: ())
     return monkeypatch
@@ -72,7 +83,8 @@ def test_what_guests_need_is_a_section_of_a_studys_doctor(able: pytest.MonkeyPat
     assert list(found) == ["QEMU", "agent", "accelerator", "kernel 4k", "kernel 64k", "policies", "image"]
     assert (found["QEMU"].finding, found["agent"].finding) == ("7.2.22", "/share/probe-arm64")
     assert found["kernel 4k"].finding == "6.12.1, base pages of 4k"
-    assert found["image"].finding == "made by the first run, of Debian trixie: gcc redis-server; sources of lua5.4"
+    made = "made by the first run, of Debian trixie: gcc redis-server; sources of lua5.4"
+    assert found["image"].finding == f"{made}; 34.5 MB are fetched, and about 120 MB of the cache are taken"
     # Emulation is a limit, and its cure is another host.
     assert found["accelerator"].state == "limited"
     assert "never a time (guests of arm64 are emulated" in found["accelerator"].finding
@@ -100,7 +112,7 @@ def test_a_kernel_that_is_not_there_yet_says_what_the_first_run_does(able: pytes
     found = list(requirements.checks(study(), (), privileged=True))
     by_name = {name: [check for check in found if check.name == name] for name in ("kernel 4k", "kernel 64k")}
     assert [check.finding for check in by_name["kernel 4k"]] == [
-        "linux-image-arm64 of Debian trixie: the first run fetches it"
+        "linux-image-arm64 of Debian trixie (34.5 MB): the first run fetches it"
     ]
     lacking, built = by_name["kernel 64k"]
     assert (lacking.state, lacking.cure) == ("missing", "apt install gcc-aarch64-linux-gnu")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import apt_sources, cache, debian, unpacking
+from hugewise.guests import apt_sources, cache, debian, foreseen, unpacking
 from hugewise.guests.apt_sources import AptSource
 from hugewise.guests.workshop import Workshop
 from tests.requirements import need, need_program, need_root
@@ -188,6 +188,10 @@ def test_a_small_package_of_another_architecture_is_had(tmp_path: Path, monkeypa
         raise
     assert {"hello", "libc6"} <= {package.name for package in found}
     hello = next(package for package in found if package.name == "hello")
+    ahead = foreseen.foreseen(["hello"], "trixie", "arm64")
+    assert ahead is not None and ahead.unpacked is not None
+    assert sorted(ahead.packages, key=lambda package: package.name) == found
+    assert ahead.unpacked > foreseen.to_fetch(ahead.packages) == sum(package.size for package in found)
     assert hello.arch == "arm64"
     paths = debian.fetch([hello], told.append)
     assert [path.name for path in paths] == [hello.file]
@@ -196,6 +200,7 @@ def test_a_small_package_of_another_architecture_is_had(tmp_path: Path, monkeypa
     assert debian.fetch([hello], told.append) == paths
     assert debian.resolve(["hello"], "trixie", "arm64", told.append) == found
     assert told == []  # both from the cache
+    assert foreseen.to_fetch(found) == sum(package.size for package in found) - hello.size
     (tmp_path / "root").mkdir()
     unpacking.unpack(paths[0], tmp_path / "root", without=["./usr/share/*"])
     program = (tmp_path / "root/usr/bin/hello").read_bytes()

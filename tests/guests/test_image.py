@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from hugewise import unprivileged
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import debian, image, unpacking
+from hugewise.guests import debian, foreseen, image, unpacking
 from hugewise.guests.boot import Hosting
 from hugewise.machine.remote import RemoteMachine
 from hugewise.machine.serving import run
+from hugewise.unprivileged import Finished
 from tests.build.live_agent import job
 from tests.guests.conftest import Bootable
 from tests.guests.test_initramfs import a_program
@@ -101,7 +103,53 @@ def test_an_image_has_the_packages_the_links_and_what_is_added(tmp_path: Path, t
     for path in ("/", "/etc/old.conf", image.PROBE, "/usr/bin/gcc"):
         assert re.search(r"User: +0 +Group: +0 ", asked(made.root, f"stat {path}")), path
     assert not Path("/tmp/never-run").exists()
-    assert told == ["unpacking 2 packages", "making the file system of the image"]
+    unpacking_, making = told
+    assert unpacking_ == "unpacking 2 packages"
+    said = re.fullmatch(r"making the file system of the image \((\d+) MB\)", making)
+    assert said is not None
+    assert made.root is not None
+    assert 0.8 < int(said[1]) * 1e6 / (Path(made.root).stat().st_blocks * 512) < 1.25
+
+
+def test_long_unpacking_says_how_far_it_is(told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    need_program("mke2fs", "e2fsprogs")
+    monkeypatch.setattr(image, "_TOLD_EVERY_S", 0.0)
+    image.image(["gcc", "old"], "arm64", "trixie", say=told.append)
+    assert told[:3] == ["unpacking 2 packages", "unpacked 0 of 2 packages", "unpacked 1 of 2 packages"]
+
+
+def test_a_full_disk_says_how_much_an_image_needs(told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    need_program("mke2fs", "e2fsprogs")
+
+    def full(argv: Sequence[str], **_: object) -> Finished:
+        return Finished(status=1, stdout="", stderr="mke2fs: No space left on device while populating")
+
+    monkeypatch.setattr(unprivileged, "run", full)
+    with pytest.raises(StorageError, match="^mke2fs: mke2fs: No space left on device") as raised:
+        image.image(["gcc", "old"], "arm64", "trixie", say=told.append)
+    assert re.fullmatch(
+        r"the image needs \d\d MB in /.*, and as much in the cache: free space there", str(raised.value.hint)
+    )
+
+
+def test_what_an_image_takes_is_known_when_the_lists_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_package = debian.Package(
+        name="gcc", version="1", arch="arm64", sha256="0" * 64, size=12_340_000, file="gcc.deb", of=("trixie", "arm64")
+    )
+    seen: list[Sequence[str]] = []
+
+    def by_lists(packages: Sequence[str], suite: str, arch: str) -> foreseen.Foreseen:
+        seen.append(packages)
+        return foreseen.Foreseen((a_package,), 50_000_000)
+
+    monkeypatch.setattr(foreseen, "foreseen", by_lists)
+    takes = image.takes(["gcc"], "arm64", "trixie")
+    assert takes == "12.3 MB are fetched, and about 50 MB of the cache are taken"
+    assert {"gcc", "coreutils", "dash"} <= set(seen[0])  # what every image has with it
+    monkeypatch.setattr(foreseen, "foreseen", lambda *_: foreseen.Foreseen((a_package,), None))
+    assert image.takes(["gcc"], "arm64", "trixie") == "12.3 MB are fetched"
+    monkeypatch.setattr(foreseen, "foreseen", lambda *_: None)
+    assert image.takes(["gcc"], "arm64", "trixie").startswith("how much that is, the run says")
 
 
 def test_packages_that_reach_out_make_an_image_and_nothing_else(
@@ -135,7 +183,7 @@ def test_an_image_is_made_once_and_anew_when_something_differs(tmp_path: Path, t
     need_program("mke2fs", "e2fsprogs")
     one = image.image(["gcc"], "arm64", "trixie", say=told.append)
     assert image.image(["gcc"], "arm64", "trixie", say=told.append) == one
-    assert told.count("making the file system of the image") == 1
+    assert sum(line.startswith("making the file system of the image") for line in told) == 1
     beside = sorted(path.name for path in Path(str(one.root)).parent.iterdir())
     assert beside[0] == ".sealed" and beside[1] == "contents.json" and beside[2].startswith("had-for-")
     assert beside[3:] == ["root.ext4"]

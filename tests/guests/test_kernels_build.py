@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from hugewise import unprivileged
 from hugewise.errors import HugewiseError, StorageError, UserError
-from hugewise.guests import cache
+from hugewise.guests import cache, kernels
 from hugewise.guests.kernels import build, modules, source, store, tools
 from hugewise.guests.kernels.recipe import Recipe
 from hugewise.model.guest import Kernel
+from hugewise.unprivileged import Finished
 from tests.build import known
 from tests.requirements import need_program, need_root
 
@@ -199,7 +201,23 @@ def test_a_full_disk_is_said_with_what_a_build_needs(tmp_path: Path, cached: Pat
     step = "echo 'ld: final link failed: No space left on device'; exit 1"
     with pytest.raises(StorageError, match="no space is left on the disk of") as raised:
         provided(linux(tmp_path, step), recipe(), [])
-    assert "3 GB below /var/tmp" in known(raised.value.hint)
+    assert f"{source.BUILD_DISK} below /var/tmp" in known(raised.value.hint)
+
+
+def test_a_disk_that_is_full_when_the_source_is_unpacked_says_the_same_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The defect: it said 2 GB, and what a build is told to need is 3."""
+
+    def full(*_: object, **__: object) -> Finished:
+        return Finished(status=2, stdout="", stderr="tar: x: Cannot write: No space left on device\n")
+
+    monkeypatch.setattr(unprivileged, "run", full)
+    (tmp_path / "linux.tar").write_bytes(b"")
+    with pytest.raises(StorageError, match="cannot unpack linux.tar to .*: tar: x: Cannot write: No space") as raised:
+        source.of_file(tmp_path / "linux.tar").unpack(tmp_path / "linux.tar", tmp_path / "tree")
+    assert raised.value.hint == "a build needs 3 GB there: free space, or mount some at it"
+    assert " and 3 GB below /var/tmp meanwhile" in kernels.build_takes()
 
 
 def test_an_interrupted_build_leaves_no_process_and_no_folder(

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hugewise.errors import UserError
-from hugewise.guests import accelerator, image, initramfs, kernels, program, provided, qemu, survey
+from hugewise.guests import accelerator, foreseen, image, initramfs, kernels, program, provided, qemu, survey
 from hugewise.guests.accelerator import Choice, NoKvm
 from hugewise.guests.survey import Survey
 from hugewise.machine import programs
@@ -82,6 +82,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
     monkeypatch.setattr(accelerator, "refusal", lambda _: no)
     monkeypatch.setattr(survey, "find", made.find)
     monkeypatch.setattr(image, "image", made.image)
+    monkeypatch.setattr(foreseen, "foreseen", lambda *_: None)
     return made
 
 
@@ -219,7 +220,7 @@ def test_kernels_that_nobody_asked_are_planned_and_what_a_run_does_first_is_told
         "guests are emulated, so that counts and sizes are measured and never a time; no KVM: /dev/kvm may not be"
         " opened by you (for KVM: sudo usermod -aG kvm you)"
     )
-    assert fetched == "the kernel one is fetched: linux-image-amd64 of Debian trixie"
+    assert fetched == "the kernel one is fetched: linux-image-amd64 of Debian trixie"  # no lists, no size
     assert built.startswith("the kernel two is built by the recipe pv-none: 15 minutes of CPU time (")
     assert built.endswith("and 3 GB below /var/tmp meanwhile, once")
     assert asked.startswith("one, two: booted once and asked for page sizes.")
@@ -230,7 +231,10 @@ def test_kernels_that_nobody_asked_are_planned_and_what_a_run_does_first_is_told
     assert feasibility.make_plan(study()).first == seen.first
     monkeypatch.setattr(image, "cached", lambda *_: False)
     made = feasibility.make_plan(study(packages=["gcc"], sources=["lua5.4"])).first[-1]
-    assert made == "an image is made of Debian trixie: gcc, and the sources of lua5.4"
+    assert made == (
+        "an image is made of Debian trixie: gcc, and the sources of lua5.4; how much that is, the run says when it has"
+        " read Debian's lists of packages; another choice of workloads (--only) may need an image of its own"
+    )
     monkeypatch.setattr(image, "cached", lambda *_: True)
     assert feasibility.make_plan(study(packages=["gcc"])).first == seen.first
     # All of it is there: nothing comes first, and a plan has what surveys say.

@@ -31,7 +31,20 @@ from hugewise.model.guest import Architecture
 from hugewise.model.workload import Missing
 from hugewise.unprivileged import NAME, Finished, Say
 
-__all__ = ["ARCHITECTURES", "Package", "Say", "archive", "configuration", "fetch", "missing", "resolve", "source"]
+__all__ = [
+    "ARCHITECTURES",
+    "Package",
+    "Say",
+    "archive",
+    "configuration",
+    "fetch",
+    "kept",
+    "listed",
+    "missing",
+    "parse_uris",
+    "resolve",
+    "source",
+]
 
 # What is run, and the packages that bring it.
 _PROGRAMS: Final = {"apt-get": "apt", "dpkg-deb": "dpkg"}
@@ -52,6 +65,7 @@ _PASSED: Final = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy")
 # What the archive's lists leave beside them.
 _NO_LISTS: Final = ("partial", "auxfiles", "lock")
 _LISTS: Final = "lists"
+_APT: Final = "apt"  # in the cache
 # What apt wants to be there.
 _FOLDERS: Final = ("lists/partial", "state", "cache/archives/partial")
 
@@ -119,17 +133,40 @@ def resolve(packages: Sequence[str], suite: str, arch: str, say: Say = lambda _:
     Nothing counts as installed, and Essential packages come only where something depends on them. `suite` is one of
     Debian's (trixie), `arch` Debian's word (amd64, arm64). Raises UserError.
     """
+    _must_be_names(packages)
+    said = _resolved(packages, _state(suite, arch, sources=False, say=say))
+    found = parse_uris(said, (suite, arch))
+    if not found and packages:
+        raise UserError(f"apt resolved {', '.join(packages)} to nothing: {said.strip()[-500:]}")
+    return sorted(found, key=lambda package: package.name)
+
+
+def listed(packages: Sequence[str], suite: str, arch: str) -> str | None:
+    """What apt says of `packages` and their needs, by lists in the cache; None: none are there. Raises UserError."""
+    _must_be_names(packages)
+    text = archive(suite, arch)
+    state = _State(suite, arch, sources=False, text=text, folder=cache.entry(_APT, text.encode()))
+    return _resolved(packages, state) if state.folder is not None and state.folder.exists() else None
+
+
+def kept(package: Package) -> bool:
+    """Whether its file is in the cache."""
+    return _kept_at(package.sha256, package.file).exists()
+
+
+def _must_be_names(packages: Sequence[str]) -> None:
     for name in packages:
         if _KNOWN.fullmatch(name) is None:
             raise UserError(f"{name!r} is no name of a Debian package", hint="names are of a-z, 0-9, '+', '-' and '.'")
-    with _apt(_state(suite, arch, sources=False, say=say)) as apt:
+
+
+def _resolved(packages: Sequence[str], state: _State) -> str:
+    """What apt says of the packages and all that they need. Raises UserError."""
+    with _apt(state) as apt:
         told = apt.run("apt-get", "install", "--yes", "--print-uris", "--", *packages)
         if told.status != 0:
             raise _refusal(apt, told.stderr)
-    found = parse_uris(told.stdout, (suite, arch))
-    if not found and packages:
-        raise UserError(f"apt resolved {', '.join(packages)} to nothing: {told.stdout.strip()[-500:]}")
-    return sorted(found, key=lambda package: package.name)
+    return told.stdout
 
 
 def parse_uris(text: str, of: tuple[str, str]) -> list[Package]:
@@ -254,7 +291,7 @@ def _state(suite: str, arch: str, *, sources: bool, say: Say) -> _State:
             apt.shop.take(_LISTS, place / _LISTS, without=_NO_LISTS)
         (place / "main.sources").write_text(text, encoding="utf-8")
 
-    return msgspec.structs.replace(state, folder=cache.kept("apt", text.encode(), read, say))
+    return msgspec.structs.replace(state, folder=cache.kept(_APT, text.encode(), read, say))
 
 
 @contextmanager

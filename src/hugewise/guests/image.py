@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,14 +21,14 @@ import msgspec
 
 from hugewise import unprivileged
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import cache, debian, initramfs, unpacking
+from hugewise.guests import cache, debian, foreseen, initramfs, unpacking
 from hugewise.guests.debian import Say
 from hugewise.guests.unpacking import inside, tree
 from hugewise.guests.workshop import workshop
 from hugewise.model.guest import Architecture, Image
 from hugewise.model.workload import Missing
 
-__all__ = ["PROBE", "SOURCES", "archives", "cached", "image", "missing"]
+__all__ = ["PROBE", "SOURCES", "archives", "cached", "image", "missing", "takes"]
 
 # Where the probe is in every image, and where archives of sources are.
 PROBE: Final = "/usr/bin/hugewise-probe"
@@ -80,9 +81,11 @@ _ALTERNATIVES: Final[Mapping[str, tuple[str, ...]]] = {
 _UUID: Final = "68756765-7769-7365-0000-000000000001"
 _EPOCH: Final = 1_700_000_000
 _BLOCK: Final = 4096
+_INODE: Final = 256
 _SPARE: Final = 2 << 30  # bytes for what a workload writes: builds, databases; a hole until then
 _SPARE_FILES: Final = 100_000
 _PATIENCE_S: Final = 1800.0
+_TOLD_EVERY_S: Final = 15.0
 
 
 class _Contents(msgspec.Struct, frozen=True):
@@ -146,6 +149,15 @@ def cached(packages: Sequence[str], arch: Architecture, suite: str, sources: Seq
     return any(path.with_name("root.ext4").exists() for path in cache.folder("images").glob(f"*/{note}"))
 
 
+def takes(packages: Sequence[str], arch: Architecture, suite: str) -> str:
+    """What it takes to make the image of these packages, in words, as far as that is known without fetching."""
+    found = foreseen.foreseen(sorted({*_BASE, *packages}), suite, debian.ARCHITECTURES[arch])
+    if found is None:
+        return "how much that is, the run says when it has read Debian's lists of packages"
+    kept = "" if found.unpacked is None else f", and about {found.unpacked / 1e6:.0f} MB of the cache are taken"
+    return f"{foreseen.to_fetch(found.packages) / 1e6:.1f} MB are fetched{kept}"
+
+
 def missing() -> tuple[Missing, ...]:
     """What this machine lacks to make an image, beside what fetches and unpacks packages."""
     return tuple(
@@ -178,12 +190,15 @@ def _fill(own: Path, debs: Sequence[Path], added: Mapping[str, Path], say: Say) 
     made.mkdir()
     _prepare(root)
     say(f"unpacking {len(debs)} packages")
-    for deb in debs:
+    told = time.monotonic()
+    for number, deb in enumerate(debs):
+        if time.monotonic() - told >= _TOLD_EVERY_S:
+            say(f"unpacked {number} of {len(debs)} packages")
+            told = time.monotonic()
         unpacking.unpack(deb, root, without=_WITHOUT)
     _finish(root, added)
     contents = _contents(root, added)
-    say("making the file system of the image")
-    _file_system(root, made / "root.ext4")
+    _file_system(root, made / "root.ext4", say)
     (made / "contents.json").write_bytes(msgspec.json.encode(contents))
 
 
@@ -241,22 +256,28 @@ def _contents(root: Path, added: Mapping[str, Path]) -> _Contents:
     return _Contents(tuple(programs), tuple(sorted(others)))
 
 
-def _file_system(root: Path, image: Path) -> None:
+def _file_system(root: Path, image: Path, say: Say) -> None:
     """An ext4 with the files below `root`, all of them root's. Raises UserError, StorageError."""
     names = ["", *(name for name, _ in tree(root))]
     sizes = ((root / name).lstat() for name in names)
     content = sum(-(-each.st_size // _BLOCK) * _BLOCK + _BLOCK for each in sizes)
     size = (content + content // 8 + _SPARE) // _BLOCK
+    # What of it is no hole: the files, and a place for each that may come.
+    written = content + (len(names) + _SPARE_FILES) * _INODE
+    size_said = f"{written / 1e6:.0f} MB"
+    say(f"making the file system of the image ({size_said})")
+    cure = f"the image needs {size_said} in {image.parent}, and as much in the cache: free space there"
     _run(
-        *("mke2fs", "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-b", str(_BLOCK), "-m", "0", "-I", "256"),
+        *("mke2fs", "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-b", str(_BLOCK), "-m", "0", "-I", str(_INODE)),
         *("-N", str(len(names) + _SPARE_FILES), "-U", _UUID, "-L", "hugewise"),
         # Nothing is left for the guest's kernel to do in the background: it would show in what is measured.
         *("-E", f"hash_seed={_UUID},lazy_itable_init=0,root_owner=0:0", "-d", str(root), str(image), f"{size}"),
+        cure=cure,
     )
     # The files are those of the account that unpacked them; in the guest all of them are root's.
     orders = image.with_name("orders")
     orders.write_text("".join(f'sif "/{name}" {field} 0\n' for name in names for field in ("uid", "gid")))
-    _run("debugfs", "-w", "-f", str(orders), str(image))
+    _run("debugfs", "-w", "-f", str(orders), str(image), cure=cure)
     orders.unlink()
 
 
@@ -265,11 +286,12 @@ def _program(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")))
 
 
-def _run(name: str, *arguments: str) -> None:
+def _run(name: str, *arguments: str, cure: str) -> None:
+    """Run it; `cure`: where it fails, which is mostly for want of space. Raises UserError, StorageError."""
     program = _program(name)
     if program is None:
         raise UserError(f"images of guests need {name} on this machine", hint="apt install e2fsprogs")
     fixed = {"SOURCE_DATE_EPOCH": str(_EPOCH), "E2FSPROGS_FAKE_TIME": str(_EPOCH), "LC_ALL": "C.UTF-8"}
     done = unprivileged.run((program, *arguments), timeout=_PATIENCE_S, environment=fixed, most=1 << 30)
     if done.status != 0:
-        raise StorageError(f"{name}: {done.stderr.strip() or done.status}", hint="free space in the cache")
+        raise StorageError(f"{name}: {done.stderr.strip() or done.status}", hint=cure)

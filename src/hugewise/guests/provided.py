@@ -278,7 +278,7 @@ def look(study: Study) -> Provided:
         taken = survey.find(kernel, cpu_model(use, choice)) if kernel is not None else None
         surveys[wanted.name] = taken or f"the kernel {wanted.name} was not booted yet: the first run asks it"
         if kernel is None:
-            first.append(_to_have(wanted, wanted.suite or use.suite))
+            first.append(_to_have(wanted, arch, wanted.suite or use.suite))
     if unasked := [name for name, taken in surveys.items() if isinstance(taken, str)]:
         first.append(
             f"{', '.join(unasked)}: booted once and asked for page sizes. Until then arms are planned as if there were"
@@ -296,10 +296,10 @@ def look(study: Study) -> Provided:
     return Provided(use, arch, choice, planned, found, surveys, pending=True, first=tuple(first))
 
 
-def _to_have(kernel: KernelUse, suite: str) -> str:
+def _to_have(kernel: KernelUse, arch: Architecture, suite: str) -> str:
     """How a run has a kernel that is not in the cache."""
     if kernel.build is None:
-        return f"the kernel {kernel.name} is fetched: {kernel.package} of Debian {suite}"
+        return f"the kernel {kernel.name} is fetched: {kernels.fetched_by(kernel, arch, suite)}"
     return f"the kernel {kernel.name} is built by the recipe {kernel.build}: {kernels.build_takes()}"
 
 

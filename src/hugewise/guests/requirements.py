@@ -69,7 +69,8 @@ def checks(
         yield from (_missing("image", each) for each in ([] if cached else image.missing()))
         sources = f"; sources of {' '.join(use.sources)}" if use.sources else ""
         when = "in the cache" if cached else "made by the first run"
-        yield Check(_SECTION, "image", "ok", f"{when}, of Debian {use.suite}: {' '.join(wanted)}{sources}")
+        takes = "" if cached else f"; {image.takes(wanted, arch, use.suite)}"
+        yield Check(_SECTION, "image", "ok", f"{when}, of Debian {use.suite}: {' '.join(wanted)}{sources}{takes}")
 
 
 def refusals(left_out: Iterable[LeftOut], *, nothing: bool) -> Iterator[Check]:
@@ -168,7 +169,7 @@ def _kernel(use: KernelUse, arch: Architecture, suite: str, model: str) -> Itera
         yield Check(_SECTION, name, "ok", f"{found.release}{sizes}")
         return
     if use.build is None:
-        yield Check(_SECTION, name, "ok", f"{use.package} of Debian {suite}: the first run fetches it")
+        yield Check(_SECTION, name, "ok", f"{kernels.fetched_by(use, arch, suite)}: the first run fetches it")
         return
     yield from (_missing(name, each) for each in kernels.missing(use, arch))
     yield Check(

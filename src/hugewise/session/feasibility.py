@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["fitting", "guest_checks", "make_plan", "must_begin", "must_have_cells", "provide", "with_room"]
 
+_OTHERS = "another choice of workloads (--only) may need an image of its own"
+
 
 def make_plan(
     study: Study, host: Host | None = None, guests: GuestHouse | None = None, resident: Collection[str] = ()
@@ -142,7 +144,8 @@ def _image(study: Study, seen: Provided) -> Iterator[str]:
         return
     if not image.cached(wanted, seen.arch, use.suite, use.sources):
         sources = f", and the sources of {' '.join(use.sources)}" if use.sources else ""
-        yield f"an image is made of Debian {use.suite}: {' '.join(wanted)}{sources}"
+        takes = image.takes(wanted, seen.arch, use.suite)
+        yield f"an image is made of Debian {use.suite}: {' '.join(wanted)}{sources}; {takes}; {_OTHERS}"
 
 
 def _unseen(made: Plan, study: Study, seen: GuestHouse) -> Iterator[str]:

@@ -24,7 +24,6 @@ from hugewise.study.guest import KernelUse
 
 __all__ = [
     "BUILD_CPU_MIN",
-    "BUILD_DISK",
     "RECIPES",
     "SUITE",
     "SymbolDifference",
@@ -32,6 +31,7 @@ __all__ = [
     "base_page",
     "build_takes",
     "difference",
+    "fetched_by",
     "missing",
     "provide",
     "recipe",
@@ -39,7 +39,6 @@ __all__ = [
 
 # Measured of the recipes, with gcc 12 on an AMD EPYC: 13 to 15 minutes.
 BUILD_CPU_MIN = 15
-BUILD_DISK = "3 GB"
 
 
 def build_takes() -> str:
@@ -48,7 +47,13 @@ def build_takes() -> str:
     here = (
         f"about {max(1, round(BUILD_CPU_MIN / cpus))} on this host's {cpus} CPUs" if cpus > 1 else "this host has 1 CPU"
     )
-    return f"{BUILD_CPU_MIN} minutes of CPU time ({here}) and {BUILD_DISK} below /var/tmp meanwhile, once"
+    return f"{BUILD_CPU_MIN} minutes of CPU time ({here}) and {source.BUILD_DISK} below /var/tmp meanwhile, once"
+
+
+def fetched_by(use: KernelUse, arch: Architecture, suite: str) -> str:
+    """From where the kernel of a package comes, and how much that is, as far as it is known without fetching."""
+    size = packages.to_fetch(_package(use), arch, suite)
+    return f"{use.package} of Debian {suite}" + ("" if size is None else f" ({size / 1e6:.1f} MB)")
 
 
 def available(use: KernelUse, arch: Architecture, suite: str) -> Kernel | None:

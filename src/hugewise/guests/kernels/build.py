@@ -25,7 +25,7 @@ from hugewise.guests.debian import Say
 from hugewise.guests.kernels import config as configs
 from hugewise.guests.kernels import modules, store, tools
 from hugewise.guests.kernels.recipe import Recipe
-from hugewise.guests.kernels.source import KernelSource
+from hugewise.guests.kernels.source import BUILD_DISK, KernelSource
 from hugewise.guests.workshop import workshop
 from hugewise.model.guest import Architecture, Kernel
 from hugewise.quantity import format_duration
@@ -211,7 +211,7 @@ class _Make:
                 raise StorageError(
                     f"the kernel {self._recipe.name} could not be built: no space is left on the disk of"
                     f" {self._objects}, or of {self._log.name}",
-                    hint="a build needs 3 GB below /var/tmp: free space there, or mount some at it",
+                    hint=f"a build needs {BUILD_DISK} below /var/tmp: free space there, or mount some at it",
                 )
             raise HugewiseError(
                 "\n".join((f"the kernel {self._recipe.name} could not be built (make {target} failed):", *tail)),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import cache, debian, unpacking
+from hugewise.guests import cache, debian, foreseen, unpacking
 from hugewise.guests.debian import Package, Say
 from hugewise.guests.kernels import config as configs
 from hugewise.guests.kernels import modules, store
@@ -17,7 +17,7 @@ from hugewise.guests.unpacking import inside
 from hugewise.guests.workshop import workshop
 from hugewise.model.guest import Architecture, Kernel
 
-__all__ = ["asked", "chosen", "provide"]
+__all__ = ["asked", "chosen", "provide", "to_fetch"]
 
 _FORMAT = 4  # of what is kept of a package
 # An image of a version, and modules of one where Debian splits them off; not a meta-package such as linux-image-amd64.
@@ -53,6 +53,15 @@ def chosen(package: str, resolved: Sequence[Package]) -> tuple[Package, ...]:
             hint="name a kernel's package, such as linux-image-amd64 or linux-image-arm64-16k",
         )
     return (named[0], *(each for each in resolved if _MODULES.fullmatch(each.name)))
+
+
+def to_fetch(package: str, arch: Architecture, suite: str) -> int | None:
+    """Bytes that are to be fetched for it; None where that is not known without fetching anything."""
+    found = foreseen.foreseen([package], suite, debian.ARCHITECTURES[arch])
+    try:
+        return None if found is None else foreseen.to_fetch(chosen(package, found.packages))
+    except UserError:  # who provides it is told
+        return None
 
 
 def provide(package: str, arch: Architecture, suite: str, say: Say) -> Kernel:

@@ -14,9 +14,13 @@ from hugewise.guests.debian import Say
 from hugewise.guests.workshop import Workshop
 from hugewise.model.guest import Architecture
 
-__all__ = ["KernelSource", "of_debian", "of_file"]
+__all__ = ["BUILD_DISK", "KernelSource", "of_debian", "of_file"]
+
+BUILD_DISK = "3 GB"
+"""What a build takes below /var/tmp: most of it is the source, unpacked."""
 
 _PATIENCE_S = 3600.0
+_FULL = f"a build needs {BUILD_DISK} there: free space, or mount some at it"
 _PACKAGE = re.compile(r"linux-source-\d[0-9.]*")
 
 
@@ -88,6 +92,6 @@ def _extract(tarball: Path, folder: Path, name: str) -> None:
     done = unprivileged.run((*command, "--strip-components=1", "--no-same-owner"), timeout=_PATIENCE_S)
     if done.status != 0:
         why = done.stderr.strip().splitlines() or ["no reason given"]
-        raise StorageError(f"cannot unpack {name} to {folder}: {why[0]}", hint="free space there: it needs 2 GB")
+        raise StorageError(f"cannot unpack {name} to {folder}: {why[0]}", hint=_FULL)
     if not (folder / "Kbuild").is_file():
         raise UserError(f"{name} is not a source of Linux: there is no Kbuild in it")
