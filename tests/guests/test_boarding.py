@@ -31,6 +31,17 @@ def test_qemu_is_told_what_the_study_says(yard: Yard, tmp_path: Path) -> None:
     aboard.close()
 
 
+def test_the_key_boot_is_how_long_a_guest_may_take(yard: Yard, tmp_path: Path) -> None:
+    """One that counts is heard when it has done its orders: it has the time of its workload beside."""
+    yard.boarding(boot=300.0).board(cell(), arm(), trial(), 1, tmp_path / "x").close()
+    outputs = tmp_path / "y"
+    outputs.mkdir()
+    counting = yard.boarding(counting=True, boot=300.0).board(cell(), arm(), trial(), 1, outputs)
+    counting._boot(b"").hello()
+    counting.close()
+    assert [timeout for _, _, timeout in yard.boots] == [300.0, 300.0 + cell().timeout]
+
+
 def test_guests_of_a_block_that_run_together_have_the_cpu_of_their_slot(yard: Yard, tmp_path: Path) -> None:
     for slot in (0, 1):
         yard.boarding().board(cell(together=True), arm(), trial(order=slot, slot=slot), 1, tmp_path / str(slot)).close()

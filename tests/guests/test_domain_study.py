@@ -203,6 +203,47 @@ def test_what_this_host_lacks_is_named_and_left_out() -> None:
         restated(DB1.read_text(), offer=none)
 
 
+DEVICES = """
+    <interface type='vhostuser'><source type='unix' path='/run/vhost1.sock' mode='client'/></interface>
+    <disk type='vhostuser' device='disk'><source type='unix' path='/run/blk.sock'/><target dev='vdb'/></disk>
+    <hostdev mode='subsystem' type='pci' managed='yes'><source><address domain='0' bus='6'/></source></hostdev>
+    <interface type='hostdev' managed='yes'><source><address type='pci' bus='7'/></source></interface>
+"""
+
+
+def test_devices_that_share_or_pin_memory_are_named_with_what_that_means() -> None:
+    """Shared memory is measured as what it is; memory that VFIO pins there is not pinned here."""
+    text = DB1.read_text().replace("<devices>", f"<devices>{DEVICES}")
+    line = text[: text.index("<interface type='vhostuser'>")].count("\n") + 1
+    private = text.replace("<access mode='shared'/>", "")
+    for xml, means in (
+        (text, "its memory is shared all the same, as the domain's is"),
+        (private, "the domain's memory is not shared, so that it does not work there either"),
+    ):
+        made, _ = restated(xml)
+        pinned = "it is not passed through: memory is not pinned here, and may be made huge later than there"
+        assert {
+            f"db1.xml:{line}: <interface type='vhostuser'> has no daemon here; {means}",
+            f"db1.xml:{line + 1}: <disk type='vhostuser'> has no daemon here; {means}",
+            f"db1.xml:{line + 2}: <hostdev type='pci'>: {pinned}",
+            f"db1.xml:{line + 3}: <interface type='hostdev'>: {pinned}",
+        } <= set(made.notes)
+        assert any(
+            note.startswith(f"db1.xml:{line + 1}: the disk vdb") and "is left out" in note for note in made.notes
+        )
+        assert all(note in made.text for note in made.notes)
+
+
+def test_the_qemu_that_the_domain_names_is_the_guests() -> None:
+    made, study = restated(DB1.read_text(), offer=msgspec.structs.replace(OFFER, qemu="/usr/libexec/qemu-kvm"))
+    assert study.guest is not None
+    assert study.guest.qemu == "/usr/libexec/qemu-kvm"
+    assert 'qemu = "/usr/libexec/qemu-kvm"' in made.text
+    _, study = restated(DB1.read_text())
+    assert study.guest is not None
+    assert study.guest.qemu is None
+
+
 def test_a_command_of_the_domains_own_disk() -> None:
     wish = StudyWish(load=("app", "--bench", 'a "b"'), kernel="/boot/vmlinuz", modules="/lib/modules/6.12")
     held = msgspec.structs.replace(OFFER, held=lambda path: "the process 7 (qemu-kvm)")

@@ -5,14 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hugewise.errors import RunError
 from hugewise.guests.accelerator import Choice
 from hugewise.guests.provided import Provided
+from hugewise.guests.survey import Survey
 from hugewise.model import guest_record
 from hugewise.model.guest import Image, Kernel
 from hugewise.model.guest_record import GuestsRecord, Option
+from hugewise.report.sections.guests import kernels_table
 from hugewise.study.load import parse
+from tests.build import known
+from tests.build.booted import lpc
 
 STUDY = """
 format = 1
@@ -56,7 +61,7 @@ def kernel(folder: Path, name: str, config: str | None) -> Kernel:
     )
 
 
-def made(folder: Path) -> GuestsRecord:
+def made(folder: Path, **surveys: Survey) -> GuestsRecord:
     study = parse(STUDY, "kernels.toml")
     assert study.guest is not None
     kernels = {
@@ -65,7 +70,7 @@ def made(folder: Path) -> GuestsRecord:
         "file": kernel(folder, "file", None),
     }
     image = Image(arch="x86-64", packages=(("libc6", "2.41"),))
-    return Provided(study.guest, "x86-64", Choice("tcg", "counted"), image, dict(kernels)).record(study)
+    return Provided(study.guest, "x86-64", Choice("tcg", "counted"), image, dict(kernels), surveys).record(study)
 
 
 def test_kernels_are_compared_with_the_baselines_while_they_are_there(tmp_path: Path) -> None:
@@ -77,6 +82,15 @@ def test_kernels_are_compared_with_the_baselines_while_they_are_there(tmp_path: 
     assert (xxl.release, xxl.origin, xxl.base_page, xxl.had) == ("6.12-xxl", "recipe xxl", 4096, "build")
     assert (file.differs, file.base_page, file.had) == (None, None, "path")
     assert found.packages == {"libc6": "2.41"}
+
+
+def test_a_kernel_by_path_has_the_base_page_that_it_told_when_it_was_booted(tmp_path: Path) -> None:
+    """It may have no configuration; where there is one, that says it. The report shows what is kept."""
+    told = Survey(release="6.12-own", page_size=64 << 10, files={})
+    kept = made(tmp_path, file=told, none=told)
+    assert {kernel.name: kernel.base_page for kernel in kept.kernels} == {"none": 4096, "xxl": 4096, "file": 64 << 10}
+    shown = known(kernels_table(replace(known(lpc().guests), kernels=kept.kernels, baseline=kept.baseline)))
+    assert [row[2] for row in shown.rows] == ["4k", "4k", "64k"]
 
 
 def test_it_is_kept_and_read_back(tmp_path: Path) -> None:
