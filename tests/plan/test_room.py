@@ -50,13 +50,15 @@ def test_what_virtual_machines_may_still_take(size: str, promised: int) -> None:
         {
             "/proc/100/cmdline": qemu,
             "/proc/100/status": "Name:\tqemu\nVmRSS:\t 1048576 kB\nHugetlbPages:\t 2097152 kB\n",
-            "/proc/200/cmdline": "/usr/libexec/qemu-kvm\0-m\01G\0",
+            "/proc/200/cmdline": "\0".join(("/usr/libexec/qemu-kvm", "-m", "1G", "")),
             "/proc/200/status": "VmRSS:\t 4194304 kB\n",  # it has all that it was promised
-            "/proc/300/cmdline": "less\0-m\064G\0",
+            "/proc/300/cmdline": "\0".join(("less", "-m", "64G", "")),
+            "/proc/400/cmdline": "\0".join(("/usr/bin/kvm", "-id", "100", "-m", "2048", "")),  # Proxmox
+            "/proc/400/status": "VmRSS:\t 1048576 kB\n",
             "/proc/self/cmdline": qemu,
         }
     )
-    assert not_taken_yet(host) == (promised - 3) * GIB
+    assert not_taken_yet(host) == (promised - 3 + 1) * GIB
 
 
 def test_a_session_asks_what_is_free_now() -> None:

@@ -21,17 +21,25 @@ from hugewise.machine import domain_xml
 from hugewise.machine.proc import meminfo
 from hugewise.model.guest import Backing
 from hugewise.model.host import Host
-from hugewise.plan import venue
+from hugewise.plan import room, venue
 from hugewise.quantity import format_size, readable_size
 from hugewise.visible import printable, say
 
 __all__ = ["main", "write"]
 
 _WITHIN = "base,thp"
+_MOVED = (
+    "the domain is of {}, and this is a study for this host: its CPUs, NUMA nodes and pools are meant, and the files of"
+    " disks, kernel and QEMU by the same paths here"
+)
 
 
-def write(xml: bytes, file: str, wish: domain_study.StudyWish, host: Host) -> tuple[str, tuple[str, ...]]:
-    """The study of the domain in `xml`, and what is to be told of it. Raises UserError, StudyError."""
+def write(
+    xml: bytes, file: str, wish: domain_study.StudyWish, host: Host, *, there: str | None = None
+) -> tuple[str, tuple[str, ...]]:
+    """The study of the domain in `xml`, and what is to be told of it; `there`: the other host that it is a domain of.
+    Raises UserError, StudyError.
+    """
     from hugewise.study.load import parse  # noqa: PLC0415  (brings the published figures)
 
     root = domain_xml.parse(xml, file)
@@ -43,8 +51,10 @@ def write(xml: bytes, file: str, wish: domain_study.StudyWish, host: Host) -> tu
     if traps:
         head = "# What takes huge pages from such a machine, on this host or in the domain:\n"
         text = head + "".join(map(domain_study.remark, traps)) + text
+    moved = () if there is None else (_MOVED.format(there),)
+    text = "".join(map(domain_study.remark, moved)) + text
     parse(text, "the study")  # what was written is a study
-    return text, (*asked.warnings, *made.notes, *traps)
+    return text, (*moved, *asked.warnings, *made.notes, *traps)
 
 
 def _offer(memory: int, emulator: str | None, host: Host) -> domain_study.HostOffer:
@@ -66,14 +76,15 @@ def _other(emulator: str) -> bool:
 
 def _short(backing: Backing, memory: int, host: Host) -> str | None:
     """Why there is no room for a guest of so much memory, of its pool or beside it."""
-    whole, free = meminfo(host).get("MemTotal", memory), meminfo(host).get("MemAvailable", memory)
-    if memory > whole:
-        return f"the guest has {readable_size(memory)}, and this host {readable_size(whole)}"
+    found = room.of_host(host)
+    if found is None:
+        return None
+    if memory > found.total:
+        return f"the guest has {readable_size(memory)}, and this host {readable_size(found.total)}"
     for (size, node), pages in backing.pool(memory).items():
         there = available(host, size, node)
-        if pages > there and (pages - there) * size > free:
-            have = f"{there} are free in it, and {readable_size(free)} beside it"
-            return f"it needs {pages} pages of {format_size(size)}: {have}"
+        if pages > there and (pages - there) * size > found.usable:
+            return f"it needs {pages} pages of {format_size(size)}, and {there} are free in the pool; {found}"
     return None
 
 
@@ -110,7 +121,8 @@ def main(  # noqa: PLR0917  (as click hands them over)
         blocks=blocks,
     )
     xml, called = (_read(Path(file)), file) if connect is None else (virsh.dumpxml(connect, file), f"{file}.xml")
-    text, told = write(xml, called, wish, LocalHost())
+    there = None if connect is None else virsh.elsewhere(connect)
+    text, told = write(xml, called, wish, LocalHost(), there=there)
     for each in told:
         say(f"note: {printable(each)}", err=True)
     if output is None:

@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hugewise.errors import UserError
+from hugewise.host.virtual_machines import PROGRAM
 from hugewise.model.guest import Disk, DiskFile, DiskFormat
 from hugewise.study.guest import GuestUse, disk_format
 
@@ -35,7 +36,7 @@ _EXTERNAL_DATA, _CORRUPT = 1 << 2, 1 << 1
 _WRITES = 101
 _OFD_GETLK = 36
 _FLOCK = struct.Struct("hhxxxxqqixxxx")  # struct flock of 64 bits: type, whence, start, length, pid
-_PROGRAM = re.compile(r"qemu-system-\w+|qemu-kvm|qemu-nbd|qemu-img|kvm|qemu-storage-daemon")
+_PROGRAM = re.compile(rf"{PROGRAM.pattern}|qemu-nbd|qemu-img|qemu-storage-daemon")
 
 
 def of_study(use: GuestUse) -> tuple[Disk | None, tuple[Disk, ...]]:

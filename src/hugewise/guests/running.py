@@ -22,6 +22,7 @@ import msgspec
 from hugewise.errors import UserError
 from hugewise.guests import backing, kvm
 from hugewise.guests.qemu_words import RamBlock, blocks
+from hugewise.host.virtual_machines import PROGRAM
 from hugewise.machine.proc import fields
 from hugewise.model.domain import Domain, DomainCell, HugeWish
 from hugewise.model.guest import PAGE_OF, Pages
@@ -33,7 +34,6 @@ __all__ = ["GuestVerified", "KvmSeen", "RamSeen", "RunningGuest", "as_domain", "
 
 _PLACES = ("/run/libvirt/qemu/{}.pid", "{home}/libvirt/qemu/run/{}.pid")
 _NAME = re.compile(r"[^/\0]{1,240}")
-_PROGRAM = re.compile(r"qemu-system-\w+|qemu-kvm|kvm")
 _MOST_WORDS = 1 << 22
 _WORDS: Mapping[str, str] = {"": "larger pages", "base": "base pages", "thp": "transparent huge pages"}
 _BASE = 4096
@@ -131,7 +131,7 @@ def _guest(pid: int, host: Host, domain: str | None = None) -> RunningGuest | No
     if (
         status is None
         or not program
-        or not (_PROGRAM.fullmatch(program) or _PROGRAM.match(fields(status).get("Name", "")))
+        or not (PROGRAM.fullmatch(program) or PROGRAM.match(fields(status).get("Name", "")))
     ):
         return None
     found = blocks(words, text_of(host, f"/proc/{pid}/mountinfo") or "")

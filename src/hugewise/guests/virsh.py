@@ -5,13 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from urllib.parse import urlsplit
 
 from hugewise.errors import UserError
 from hugewise.machine import programs
 
-__all__ = ["dumpxml"]
+__all__ = ["dumpxml", "elsewhere"]
 
 _PATIENCE_S = 60.0
+_HERE = ("localhost", "127.0.0.1", "::1")
+
+
+def elsewhere(uri: str) -> str | None:
+    """The other host that a connection leads to, as libvirt's URI names it (qemu+ssh://root@HOST/system), or None."""
+    try:
+        name = urlsplit(uri).hostname
+    except ValueError:  # virsh says what is wrong with it
+        return None
+    return None if not name or name in (*_HERE, os.uname().nodename.lower()) else name
 
 
 def dumpxml(uri: str, domain: str) -> bytes:

@@ -14,9 +14,11 @@ from contextlib import suppress
 
 from hugewise.model.host import Host
 
-__all__ = ["not_taken_yet"]
+__all__ = ["PROGRAM", "not_taken_yet"]
 
-_PROGRAM = re.compile(r"(.*/)?qemu-(system-\w+|kvm)")
+PROGRAM = re.compile(r"qemu-system-\w+|qemu-kvm|kvm")
+"""What QEMUs that run machines are called: upstream and Debian, RHEL, Proxmox."""
+
 _SIZE = re.compile(r"(?:size=)?(\d{1,15})([bkmgtBKMGT]?)")
 _UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _HAS = re.compile(r"^(?:VmRSS|HugetlbPages):\s+(\d+) kB$", re.MULTILINE)
@@ -33,7 +35,8 @@ def _lacking(host: Host) -> Iterator[int]:
             continue
         with suppress(OSError):
             words = host.read(f"/proc/{name}/cmdline").split("\0")
-            if _PROGRAM.fullmatch(words[0]) is None or (promised := _promised(words)) is None:
+            program = words[0].rpartition("/")[2]
+            if PROGRAM.fullmatch(program) is None or (promised := _promised(words)) is None:
                 continue
             has = sum(int(size) << 10 for size in _HAS.findall(host.read(f"/proc/{name}/status")))
             yield max(0, promised - has)

@@ -1,4 +1,5 @@
-"""What of a plan this host has room for beside what runs on it already: asked before any pool is filled. Pure.
+"""What of a plan this host has room for beside what runs on it already: asked before any pool is filled. Pure but for
+the files that are read through `Host`.
 
 A kernel that is asked for pages of a pool frees whatever it can for them. So it is not asked for more than what is free
 less a margin: a host whose memory was taken for a measurement swaps, or kills what it was there for.
@@ -8,13 +9,16 @@ from __future__ import annotations
 
 import msgspec
 
+from hugewise.host.virtual_machines import not_taken_yet
+from hugewise.machine.proc import meminfo
+from hugewise.model.host import Host
 from hugewise.model.results import LeftOut
 from hugewise.plan import memory
 from hugewise.plan.plan import Arm, Cell, Plan
 from hugewise.plan.venue import margin
 from hugewise.quantity import readable_size
 
-__all__ = ["HostRoom", "within"]
+__all__ = ["HostRoom", "of_host", "within"]
 
 
 class HostRoom(msgspec.Struct, frozen=True):
@@ -33,6 +37,14 @@ class HostRoom(msgspec.Struct, frozen=True):
         others = f", running virtual machines may still take {readable_size(self.yet)}" if self.yet else ""
         kept = readable_size(margin(self.total))
         return f"{readable_size(self.free)} of this host are free{others}, and {kept} are left to it in any case"
+
+
+def of_host(host: Host) -> HostRoom | None:
+    """What this host has now; None where it does not say."""
+    known = meminfo(host)
+    if "MemAvailable" not in known or "MemTotal" not in known:
+        return None
+    return HostRoom(known["MemAvailable"], known["MemTotal"], not_taken_yet(host))
 
 
 def within(plan: Plan, room: HostRoom | None, guest: int = 0, *, privileged: bool = False) -> Plan:

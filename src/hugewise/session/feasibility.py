@@ -18,7 +18,6 @@ from hugewise.errors import UserError
 from hugewise.host.account import must_enter
 from hugewise.host.at_rest import at_rest
 from hugewise.host.local_host import LocalHost
-from hugewise.host.virtual_machines import not_taken_yet
 from hugewise.machine.proc import meminfo
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
@@ -77,11 +76,7 @@ def with_room(planned: Plan, host: Host, guest: int, privileged: bool) -> Plan:
     """The plan without the arms whose pools, or guests, there is no room for beside what this host is for. `guest`,
     `privileged`: as for `plan.memory.pool_pages`. Raises HugewiseError where nothing is left.
     """
-    known = meminfo(host)
-    if "MemAvailable" not in known or "MemTotal" not in known:
-        return planned
-    found = room.HostRoom(known["MemAvailable"], known["MemTotal"], not_taken_yet(host))
-    return room.within(planned, found, guest, privileged=privileged)
+    return room.within(planned, room.of_host(host), guest, privileged=privileged)
 
 
 def must_have_cells(study: Study, planned: Plan) -> None:

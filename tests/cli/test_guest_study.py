@@ -1,0 +1,76 @@
+"""`hugewise guest study` asks this host what it has room for, and says where a domain is of another host."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hugewise.cli import guest_study
+from hugewise.cli.main import cli
+from hugewise.guests import virsh
+from hugewise.guests.domain_study import StudyWish
+from tests.build.studies import FakeHost
+from tests.guests.test_domain_study import DB1, GIB, OFFER, POOLS, THP
+
+MEMORY = "MemTotal: {} kB\nMemAvailable: {} kB\nHugepagesize: 2048 kB\n"
+OTHERS = {
+    "/proc/400/cmdline": "\0".join(("/usr/bin/kvm", "-id", "100", "-m", "2048", "")),
+    "/proc/400/status": f"VmRSS:\t {GIB >> 10} kB\n",
+}
+
+
+def written(total: int, free: int, **files: str) -> tuple[list[str], str]:
+    """Arms, and the text, of the domain's study on a host of root's with so much memory: the domain has 2 GiB."""
+    told = {**POOLS, f"{THP}/enabled": "[madvise]", f"{THP}/shmem_enabled": "[never]"}
+    host = FakeHost({**told, "/proc/meminfo": MEMORY.format(total >> 10, free >> 10), **files})
+    text, _ = guest_study.write(DB1.read_bytes(), "db1.xml", StudyWish(workload="fault"), host)
+    return [use["name"] for use in tomllib.loads(text)["policies"]], text
+
+
+def test_a_pool_leaves_the_host_what_a_run_would_leave_it() -> None:
+    """What a run refuses is not offered as an arm: a tenth stays free, and what other machines may still take."""
+    arms, _ = written(24 * GIB, 8 * GIB)
+    assert arms == ["domain", "ram-4k", "ram-2m", "ram-1g"]
+    arms, text = written(24 * GIB, 4 * GIB)
+    assert arms == ["domain", "ram-4k"]
+    said = "it needs 1024 pages of 2m, and 0 are free in the pool; 4 GiB of this host are free, and 2.4 GiB are left"
+    assert f"# Not on this host: {said} to it in any case" in text
+    assert written(24 * GIB, 5 * GIB)[0] == ["domain", "ram-4k", "ram-2m", "ram-1g"]
+    arms, text = written(24 * GIB, 5 * GIB, **OTHERS)
+    assert arms == ["domain", "ram-4k"]
+    assert "running virtual machines may still take 1 GiB" in text
+
+
+@pytest.mark.parametrize(
+    ("uri", "host"),
+    [
+        ("qemu:///system", None),
+        ("qemu+unix:///session?socket=/run/x", None),
+        ("qemu+ssh://localhost/system", None),
+        ("qemu+ssh://root@Db.Example:2222/system", "db.example"),
+        ("qemu+tls://[2001:db8::1]/system", "2001:db8::1"),
+        ("qemu+ssh://[half/system", None),
+    ],
+)
+def test_the_host_that_a_connection_leads_to(uri: str, host: str | None) -> None:
+    assert virsh.elsewhere(uri) == host
+
+
+def test_a_domain_of_another_host_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its CPUs, nodes and paths are those of that host, and are taken for this one's."""
+
+    def dumped(uri: str, name: str) -> bytes:
+        return DB1.read_bytes()
+
+    monkeypatch.setattr(virsh, "dumpxml", dumped)
+    monkeypatch.setattr("hugewise.cli.guest_study._offer", lambda *_: OFFER)
+    for uri, noted in (("qemu+ssh://root@db.example/system", True), ("qemu:///system", False)):
+        out = tmp_path / f"{noted}.toml"
+        words = ["guest", "study", "db1", "--connect", uri, "--workload", "fault", "--output", str(out)]
+        ran = CliRunner().invoke(cli, words)
+        assert ran.exit_code == 0, ran.exception
+        for text in (ran.stderr, out.read_text()):
+            assert ("the domain is of db.example, and this is a study for this host" in text) == noted
