@@ -61,7 +61,8 @@ def test_what_is_derived_asks_for_the_cells_arms_and_budget_that_were_measured()
         "hugewise run lpc-2024-mthp --only memcached,redis-libc"
     )
     part = of_study(whole, "x264-profile=vod", arms=("base", "thp"), blocks=12, time=240.0)
-    assert derived(part, whole) == "hugewise run lpc-2024-mthp --only x264-profile=vod --arms thp --blocks 12 --time 240s"
+    asked = "hugewise run lpc-2024-mthp --only x264-profile=vod --arms thp --blocks 12 --time 240s"
+    assert derived(part, whole) == asked
     out = msgspec.structs.replace(of_study(whole, "memcached"), left_out=(LeftOut("kernel-build", "*", "no gcc"),))
     assert derived(out, whole).endswith("--only memcached,kernel-build")
     large = study("published")
