@@ -57,7 +57,6 @@ def test_backends_that_have_not_touched_their_buffers_are_told(tmp_path: Path, m
     found = run(tmp_path, "postgres", "base", "hugetlb-2m", lead="1s")
     accepted(found)
     assert len(told(found["base"])) == 1
-    assert told(found["hugetlb-2m"]) == [], "of 2 MiB pages there are few"
 
 
 def test_mariadb_is_backed_as_promised(tmp_path: Path) -> None:
