@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hugewise.model.trial import Attempt
+from hugewise.stats.steady import change_within, settled
 from hugewise.workloads import _postgres
 from hugewise.workloads.pgbench import WORKLOAD, Pgbench, database_bytes
 from tests.build import known
@@ -59,6 +60,19 @@ def test_pages_of_the_buffers_are_proven_in_a_backend(folder: Path) -> None:
         assert known(metrics["tps"]) > 10
         assert known(metrics["latency_p50_ms"]) > 0
         assert attempt.facts["database_bytes"] == pytest.approx(39_000_000, rel=0.05)
+
+
+def test_the_rate_has_settled_when_it_is_measured(folder: Path) -> None:
+    """Each change of a page after a checkpoint would log the page whole, fewer of them with every second: in every
+    attempt the rate would rise, by a quarter and more. What else the machine does can move it in one.
+    """
+    large = {**PARAMETERS, "shared_buffers": "240m", "scale": 10, "duration": "12s", "lead": "4s"}
+    found = quick(folder, "pgbench", ["base", "hugetlb-2m"], large)
+    accepted(found)
+    changes = [known(change_within(attempt.series)) for attempt in found.values()]
+    assert any(map(settled, changes)), [(attempt.arm, attempt.series) for attempt in found.values()]
+    logged = [known(attempt.metrics["wal_bytes"]) for attempt in found.values()]
+    assert max(logged) < 1000, logged  # 362 and 366 without whole pages
 
 
 def test_a_given_work_is_done_whatever_time_it_takes(folder: Path) -> None:
