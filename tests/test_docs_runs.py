@@ -6,6 +6,8 @@ import re
 import shlex
 from pathlib import Path
 
+import click
+
 from hugewise import workloads
 from hugewise.cli import list as listing
 from hugewise.cli.main import cli
@@ -29,8 +31,8 @@ def test_its_commands_are_commands() -> None:
     """Of one study, cell and page."""
     assert [words[0] for words in COMMANDS] == ["run", "run", "report"]
     for words in COMMANDS:
-        found = cli.commands[words[0]]
-        given = found.make_context(words[0], words[1:]).params
+        parent = click.Context(cli, info_name="hugewise", **cli.context_settings)
+        given = cli.commands[words[0]].make_context(words[0], words[1:], parent=parent).params
         if words[0] == "run":
             assert (given["study"], given["only"], given["arms"]) == (study().name, "select-only", "hugetlb-2m")
         if given["page"] is not None:
