@@ -45,7 +45,7 @@ def block(begins: str) -> str:
 def parsed(words: list[str]) -> click.Context:
     """A command's options as click reads them, without running it."""
     command: click.Command = cli
-    context = click.Context(cli, info_name="hugewise")
+    context = click.Context(cli, info_name="hugewise", **cli.context_settings)  # a command keeps its first help option
     while isinstance(command, click.Group):
         name, found, words = command.resolve_command(context, list(words))
         assert found is not None

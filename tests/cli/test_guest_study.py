@@ -5,17 +5,21 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from hugewise.cli import guest_study
 from hugewise.cli.main import cli
+from hugewise.errors import UserError
 from hugewise.guests import virsh
 from hugewise.guests.domain_study import StudyWish
 from tests.build.studies import FakeHost
 from tests.guests.test_domain_study import DB1, GIB, OFFER, POOLS, THP
 
 MEMORY = "MemTotal: {} kB\nMemAvailable: {} kB\nHugepagesize: 2048 kB\n"
+LOAD = StudyWish(load=("app",), packages=("app",))
+RATE = "rate,higher,1/s=regex:([0-9.]+) per s"
 OTHERS = {
     "/proc/400/cmdline": "\0".join(("/usr/bin/kvm", "-id", "100", "-m", "2048", "")),
     "/proc/400/status": f"VmRSS:\t {GIB >> 10} kB\n",
@@ -42,6 +46,47 @@ def test_a_pool_leaves_the_host_what_a_run_would_leave_it() -> None:
     arms, text = written(24 * GIB, 5 * GIB, **OTHERS)
     assert arms == ["domain", "ram-4k"]
     assert "running virtual machines may still take 1 GiB" in text
+
+
+@pytest.mark.parametrize(
+    ("asked", "judged"),
+    [
+        (StudyWish(workload="fault"), "# Judged: ns_per_page under KVM; where guests are emulated: page_faults."),
+        (StudyWish(workload="fault", metric="page_faults"), "# Judged: page_faults."),
+        (LOAD, "# Judged: wall_s under KVM; where guests are emulated: page_faults."),
+        (
+            msgspec.structs.replace(LOAD, values=(RATE,), metric="rate"),
+            "# Judged: rate under KVM; where guests are emulated: page_faults.",
+        ),
+    ],
+)
+def test_the_file_says_by_what_its_arms_are_judged(asked: StudyWish, judged: str) -> None:
+    host = FakeHost({**POOLS, "/proc/meminfo": MEMORY.format(24 * GIB >> 10, 8 * GIB >> 10)})
+    text, _ = guest_study.write(DB1.read_bytes(), "db1.xml", asked, host)
+    assert text.endswith(f"\n{judged}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "cure"),
+    [
+        (["--workload", "faultt"], "--workload faultt: is not a workload", "did you mean fault?"),
+        (["--workload", "command"], "--workload command: it names no command", "--load"),
+        (["--workload", "service"], "and not in guests", "--load"),
+        (["--workload", "fault", "--value", RATE], "--value is of a command's output", "--load"),
+        (["--workload", "fault", "--metric", "ns_per_pag"], "'ns_per_pag': is not a metric of fault", "ns_per_page"),
+        (["--load", "a", "--packages", "app", "--value", "rate"], "names a metric wrongly", "regex:PATTERN"),
+    ],
+)
+def test_what_no_guest_could_run_is_refused_at_once(
+    words: list[str], said: str, cure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The defect: a study was written, which a run alone refused."""
+    monkeypatch.setattr("hugewise.cli.guest_study._offer", lambda *_: OFFER)
+    ran = CliRunner().invoke(cli, ["guest", "study", str(DB1), *words])
+    assert isinstance(told := ran.exception, UserError)
+    assert (told.exit_code, ran.stdout) == (2, "")
+    assert said in told.message
+    assert told.hint is not None and cure in told.hint
 
 
 @pytest.mark.parametrize(

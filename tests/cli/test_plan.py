@@ -15,6 +15,46 @@ def test_dry_runs_differ_without_a_seed(call: Call, fake: FakeHost, tmp_path: Pa
     assert call("run", tiny(tmp_path), "--dry-run") != call("run", tiny(tmp_path), "--dry-run")
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ('method = "sequential"', "budget: at most 2 blocks of each cell; 2 comparisons, together at 99% (sequential)"),
+        ("confidence = 0.9999", "budget: 2 blocks of each cell; 2 comparisons, together at 99.99% (fixed-n)"),
+        ('method = "screening"', "budget: at most 2 blocks of each cell; claims nothing (screening)"),
+    ],
+)
+def test_a_dry_run_says_in_a_line_how_much_and_how_sure(call: Call, tmp_path: Path, written: str, said: str) -> None:
+    study = tmp_path / "tiny.toml"
+    study.write_text(tiny(tmp_path, "base", "thp", "mthp-64k").read_text().replace("[budget]", f"{written}\n[budget]"))
+    status, out, err = call("run", study, "--dry-run")
+    assert status == 0, err
+    assert said in out.splitlines()
+    study.write_text(study.read_text().replace("blocks = 2", 'blocks = 2\ntime = "90s"'))
+    assert " blocks of each cell, at most 1 min 30 s in all; " in call("run", study, "--dry-run")[1]
+
+
+def test_a_cells_name_stands_in_one_piece(call: Call, tmp_path: Path) -> None:
+    """As --only takes it: the defect broke it in two at 80 columns."""
+    study = tiny(tmp_path, "base", "thp", "mthp-64k", "hugetlb-2m")
+    name = "of-a-name-that-is-long"
+    label = f'name = "chase"\nlabel = "{name}"\nalso = ["page_faults", "cpu_s"]'
+    text = study.read_text().replace('name = "chase"', label)
+    study.write_text(text.replace('"8m"', '["8388608", "16777216"]').replace("20000", "[1048576, 2097152]"))
+    _, out, _ = call("run", study, "--dry-run")
+    cells = [line.split()[0] for line in out.splitlines() if line.startswith(name)]
+    assert len(cells) == 4
+    assert all(f" ({cell}): " in out for cell in cells)
+
+
+def test_a_dry_run_refuses_the_page_that_a_run_would(call: Call, tmp_path: Path) -> None:
+    status, out, err = call("run", tiny(tmp_path), "--dry-run", "--page", tmp_path / "x.md")
+    assert (status, out) == (2, "")
+    assert "its data are a Parquet file" in " ".join(err.split())
+    page = tmp_path / "tiny.parquet"
+    assert call("run", tiny(tmp_path), "--dry-run", "--page", page)[0] == 0
+    assert not page.exists()
+
+
 def test_a_dry_run_of_what_cannot_run_says_why(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = FakeHost(thp=False, capacity={})
     monkeypatch.setattr(feasibility, "LocalHost", lambda: host)

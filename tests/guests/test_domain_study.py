@@ -42,7 +42,13 @@ POOLS = {
 } | {"/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages": "0"}  # fmt: skip
 POOLS["/sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages"] = "0"
 HOST = FakeHost({**POOLS, f"{THP}/enabled": "always [madvise] never", f"{THP}/shmem_enabled": "[never]"})
-OFFER = HostOffer(backs=lambda backing: cannot_back(backing, HOST), held=lambda _: None, cpus=(0, 1), nodes=(0,))
+OFFER = HostOffer(
+    backs=lambda backing: cannot_back(backing, HOST),
+    absent=lambda _: None,
+    held=lambda _: None,
+    cpus=(0, 1),
+    nodes=(0,),
+)
 FAULT = StudyWish(workload="fault")
 
 
@@ -253,6 +259,9 @@ def test_a_command_of_the_domains_own_disk() -> None:
     assert study.workload[0].parameters["argv"] == ("app", "--bench", 'a "b"')
     assert (study.kernel[0].path, study.kernel[0].modules) == ("/boot/vmlinuz", "/lib/modules/6.12")
     assert any("is open for writing by the process 7 (qemu-kvm): the run is refused" in note for note in made.notes)
+    values = ("rate,higher,1/s=regex:([0-9.]+) 1/s", 'n,lower=json:.["n"]')
+    _, study = restated(DB1.read_text(), msgspec.structs.replace(wish, values=values, metric="rate"))
+    assert (study.workload[0].parameters["values"], study.workload[0].metric) == (values, "rate")
     packaged, study = restated(DB1.read_text(), StudyWish(load=("redis-benchmark",), packages=("redis-tools",)))
     assert study.guest is not None
     assert (study.guest.image, study.guest.packages) == (None, ("redis-tools",))
@@ -262,6 +271,31 @@ def test_a_command_of_the_domains_own_disk() -> None:
     with pytest.raises(UserError, match="--load COMMAND or --workload NAME"):
         restated(DB1.read_text(), StudyWish())
     assert packaged.arms
+
+
+def test_a_disk_that_is_not_on_this_host_is_refused_with_its_line() -> None:
+    """The defect: the system's own words, with neither element nor cure."""
+    gone = msgspec.structs.replace(OFFER, absent=disks.absent)
+    with pytest.raises(UserError) as told:
+        restated(DB1.read_text(), StudyWish(load=("app",)), gone)
+    said = "db1.xml:34: the disk vda (/var/lib/libvirt/images/db1.qcow2): No such file or directory on this host"
+    assert told.value.message == said
+    assert told.value.hint is not None
+    assert "copy the disk there" in told.value.hint and "--packages" in told.value.hint
+    restated(DB1.read_text(), offer=gone)  # no guest of a packaged workload has it
+    assert disks.absent(str(DB1)) is None
+
+
+def test_arms_that_have_their_pages_before_the_guest_starts_are_told_from_one_that_has_not() -> None:
+    """The defect: of a domain without <memoryBacking>, ram-thp differs from it in that alone, which nothing said."""
+    plain = re.sub(r"<memoryBacking>.*?</memoryBacking>", "", DB1.read_text(), flags=re.DOTALL)
+    text = restated(plain)[0].text
+    assert "# And when: domain has each page as it is touched, the other arms all before the guest starts" in text
+    assert "# ram-thp against domain is that alone: their pages are the same.\n" in text
+    assert "ram-4k against domain is that alone" in restated(DB1.read_text())[0].text  # shared: it has base pages
+    early = plain.replace("<cputune>", "<memoryBacking><allocation mode='immediate'/></memoryBacking><cputune>", 1)
+    assert early != plain
+    assert "And when" not in restated(early)[0].text
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,8 @@ def test_delivered_is_what_host_and_kvm_both_say(promised: Pages, found: KvmMapp
     assert (one.kvm, one.kvm_share is not None) == (found.bytes, True)
     assert one.why.startswith("the host's; KVM (debugfs) maps ")
     assert ("is needed" in one.why) == (not accepted)
+    smaller = promised != "base" and min(found.bytes) < {"hugetlb-1g": GIB}.get(promised, 2 * MIB)
+    assert ("the hole of VGA: it is not judged" in one.why) == (accepted and smaller)
     # What the host has not, KVM cannot make good.
     assert not proven(of_host(promised, accepted=False), found).accepted
 

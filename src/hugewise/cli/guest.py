@@ -147,6 +147,14 @@ def xml(file: Path | None, backing: str | None, expect: str | None, study: Path 
 @click.option(
     "--workload", metavar="NAME", help="What the guests run: a workload of hugewise (hugewise list workloads)."
 )
+@click.option("--metric", metavar="NAME", help="What is judged (default: the workload's own, of a command wall_s).")
+@click.option(
+    "--value",
+    "values",
+    multiple=True,
+    metavar="VALUE",
+    help="With --load: a metric in the output, as of `hugewise run` (may be repeated).",
+)
 @click.option("--packages", metavar="NAME,...", help="Debian packages that the command comes from, not its own disk.")
 @click.option("--file", "added", multiple=True, metavar="PATH=FILE", help="A file of this host that is put at PATH.")
 @click.option("--kernel", metavar="PATH|PACKAGE", help="The kernel that the guests boot.")

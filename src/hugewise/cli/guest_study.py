@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from hugewise import files, reading
+from hugewise import files, reading, workloads
 from hugewise.cli.guest_xml import MOST, vm_traps
 from hugewise.errors import UserError
 from hugewise.guests import disks, domain_study, libvirt, virsh
@@ -21,13 +21,19 @@ from hugewise.machine import domain_xml
 from hugewise.machine.proc import meminfo
 from hugewise.model.guest import Backing
 from hugewise.model.host import Host
-from hugewise.plan import room, venue
+from hugewise.plan import cells, room, venue
 from hugewise.quantity import format_size, readable_size
+from hugewise.study.keys import near
+from hugewise.study.study import Study
 from hugewise.visible import printable, say
 
 __all__ = ["main", "write"]
 
 _WITHIN = "base,thp"
+_NOT_HERE = {
+    "command": "it names no command",
+    "service": "a server of yours runs on this host, and not in guests",
+}
 _MOVED = (
     "the domain is of {}, and this is a study for this host: its CPUs, NUMA nodes and pools are meant, and the files of"
     " disks, kernel and QEMU by the same paths here"
@@ -42,6 +48,7 @@ def write(
     """
     from hugewise.study.load import parse  # noqa: PLC0415  (brings the published figures)
 
+    _check_workload(wish)
     root = domain_xml.parse(xml, file)
     domain = domains.read(root, file)
     asked = libvirt.asked(root.first("domain") or root, file, meminfo(host).get("Hugepagesize"))
@@ -53,14 +60,36 @@ def write(
         text = head + "".join(map(domain_study.remark, traps)) + text
     moved = () if there is None else (_MOVED.format(there),)
     text = "".join(map(domain_study.remark, moved)) + text
-    parse(text, "the study")  # what was written is a study
+    text += _judged(parse(text, "the study"))  # what was written is a study
     return text, (*moved, *asked.warnings, *made.notes, *traps)
+
+
+def _check_workload(wish: domain_study.StudyWish) -> None:
+    """Raise UserError where no guest can run it, which else a run alone would say."""
+    known = workloads.discover()
+    if (why := _NOT_HERE.get(wish.workload or "")) is not None:
+        raise UserError(f"--workload {wish.workload}: {why}", hint="name a command in its place: --load 'app --bench'")
+    if wish.workload is not None and wish.workload not in known:
+        cure = f"{near(wish.workload, known.keys(), what='workloads')} See: hugewise list workloads"
+        raise UserError(f"--workload {wish.workload}: is not a workload", hint=cure)
+    if wish.values and not wish.load:
+        cure = "leave it out, or name a command: --load; a workload has its own (hugewise list metrics)"
+        raise UserError("--value is of a command's output", hint=cure)
+
+
+def _judged(study: Study) -> str:
+    """The line that says by what the arms are judged. Raises StudyError, where the workload cannot be so."""
+    (cell, *_) = cells.resolve(study, workloads.discover())
+    real, counted = (cell.judged(emulated=emulated, counting=False).name for emulated in (False, True))
+    also = "" if real == counted else f" under KVM; where guests are emulated: {counted}"
+    return f"# Judged: {real}{also}.\n"
 
 
 def _offer(memory: int, emulator: str | None, host: Host) -> domain_study.HostOffer:
     nodes = [name.removeprefix("node") for name in host.names(NODES) if name.startswith("node")]
     return domain_study.HostOffer(
         backs=lambda backing: venue.cannot_back(backing, host) or _short(backing, memory, host),
+        absent=disks.absent,
         held=disks.holder,
         cpus=tuple(LocalMachine().cpus()),
         nodes=tuple(int(number) for number in nodes if number.isdecimal()) or (0,),
@@ -93,6 +122,8 @@ def main(  # noqa: PLR0917  (as click hands them over)
     connect: str | None,
     load: str | None,
     workload: str | None,
+    metric: str | None,
+    values: Sequence[str],
     packages: str | None,
     added: Sequence[str],
     kernel: str | None,
@@ -113,6 +144,8 @@ def main(  # noqa: PLR0917  (as click hands them over)
         name=name,
         load=_words(load),
         workload=workload,
+        metric=metric,
+        values=tuple(values),
         packages=tuple(each.strip() for each in (packages or "").split(",") if each.strip()),
         files=dict(_pair(each) for each in added),
         kernel=None if kernel is None else str(Path(kernel).absolute()) if "/" in kernel else kernel,

@@ -18,22 +18,27 @@ from hugewise.model.design import ESTIMANDS
 from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import mechanism as mechanism_of
+from hugewise.quantity import format_duration
 from hugewise.study import load as studies
 from hugewise.study import shipped
 from hugewise.study.study import Study
 
 __all__ = ["show_list", "show_plan"]
 
+_BESIDE = 40  # columns of a dry run's table beside the cell's name
+
 
 def show_plan(study: Study, client: ClientHost | None, seed: bytes | None, results: Path) -> None:
-    """Cells, arms, what is left out, why the budget decides nothing, and one example order under a seed that no run
-    uses. `results` is the folder of earlier runs. Raises UserError.
+    """Cells, arms, budget, what is left out, why the budget decides nothing, and one example order under a seed that no
+    run uses. `results` is the folder of earlier runs. Raises UserError.
     """
-    from hugewise.analysis import budget  # noqa: PLC0415  (numpy, which listings do without)
+    from hugewise.analysis import budget, pilots  # noqa: PLC0415  (numpy, which listings do without)
 
     plan = hugewise.make_plan(study, results=results, client=client)
     console = TextConsole()
     table = _table("cell", "metric", "arms (baseline first)")
+    table.columns[0].no_wrap = True  # what --only takes stays in one piece: so wide the table is at least
+    console.width = max(console.width, _BESIDE + max((len(cell.id) for cell in plan.cells), default=0))
     for cell in plan.cells:
         arms = [cell.baseline, *(arm.name for arm in cell.arms if arm.name != cell.baseline)]
         metrics = ", ".join(f"{metric.name} ({metric.unit})" for metric in (cell.metric, *cell.also))
@@ -47,6 +52,8 @@ def show_plan(study: Study, client: ClientHost | None, seed: bytes | None, resul
     if not plan.cells:
         console.print("nothing of it can run here")
         return
+    claims = None if study.method == "screening" else len(pilots.judged(study, plan.cells))
+    console.print(_budget(study, claims), soft_wrap=True)
     for line in plan.first:
         console.print(f"first: {line}", soft_wrap=True)
     if (why := budget.too_small(study, plan.cells, results)) is not None:
@@ -57,6 +64,18 @@ def show_plan(study: Study, client: ClientHost | None, seed: bytes | None, resul
     for number, cell in enumerate(plan.cells, 1):
         order = coin.order(example, number, [arm.name for arm in cell.arms], cell=cell.id)
         console.print(f"  block {number} ({cell.id}): {', '.join(trial.arm for trial in order)}", soft_wrap=True)
+
+
+def _budget(study: Study, comparisons: int | None) -> str:
+    """How much a run measures, and how many comparisons share its error rate; None of them: nothing is claimed."""
+    most = "" if study.method == "fixed-n" else "at most "
+    time = "" if study.budget.time is None else f", at most {format_duration(study.budget.time)} in all"
+    if comparisons is None:
+        claim = "claims nothing"
+    else:
+        sure = f"{study.confidence * 100:.10g}%"
+        claim = f"one comparison at {sure}" if comparisons == 1 else f"{comparisons} comparisons, together at {sure}"
+    return f"budget: {most}{study.budget.blocks} blocks of each cell{time}; {claim} ({study.method})"
 
 
 def show_list(what: str) -> None:

@@ -99,13 +99,13 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
     chosen = asking.study_of(study, command, policy, options)
     client = asking.client_of(options["client"], options["hosts"])
     seed = asking.seed(options["seed"])
-    if dry_run:
-        show_plan(chosen, client, seed, options["results"])
-        return
     if (page := options["page"]) is not None:
         from hugewise.cli import page as publishing  # noqa: PLC0415
 
         publishing.check(page, chosen)
+    if dry_run:
+        show_plan(chosen, client, seed, options["results"])
+        return
     given = {"seed": seed, "results": options["results"], "anyway": options["anyway"], "client": client}
     given["command"] = asking.command_line(click.get_current_context().find_root().obj)
     running.reported(lambda listener: hugewise.run(chosen, listener=listener, **given), options["keeper"], page)

@@ -74,7 +74,8 @@ PAGE = click.option(
     "--page",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Add the run to a page of results to publish: its data FILE.parquet, FILE.md and figures beside it.",
+    help="Add the run to a page of results to publish: its data FILE.parquet; FILE.md, figures, and overview.md and"
+    " folklore.md of all pages there are written beside it.",
 )
 CLIENT = click.option("--client", metavar="NAME", help="Have the clients of servers on this host of --hosts.")
 CLIENTS = click.option(

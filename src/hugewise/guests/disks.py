@@ -25,7 +25,7 @@ from hugewise.host.virtual_machines import PROGRAM
 from hugewise.model.guest import Disk, DiskFile, DiskFormat
 from hugewise.study.guest import GuestUse, disk_format
 
-__all__ = ["HeldDisks", "disk", "holder", "identity", "must_be_free", "of_study"]
+__all__ = ["HeldDisks", "absent", "disk", "holder", "identity", "must_be_free", "of_study"]
 
 _MAGIC = b"QFI\xfb"
 _MOST_LAYERS = 16
@@ -150,6 +150,15 @@ def must_be_free(wanted: Disk) -> None:
                 f"{file.path}: {who} has it open for writing: a guest beside it would see a torn file system",
                 hint="shut the domain down first, or name a copy (cp --reflink=auto, qemu-img convert, a snapshot)",
             )
+
+
+def absent(path: str) -> str | None:
+    """Why there is nothing at the path that could be a disk, in the system's words, or None."""
+    try:
+        Path(path).stat()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def holder(path: str) -> str | None:

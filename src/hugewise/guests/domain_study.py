@@ -41,6 +41,7 @@ class StudyWish(msgspec.Struct, frozen=True, kw_only=True):
     """What is to run in the guests, and by what they boot.
 
     load      a command; `workload`: the name of a packaged one, in its place
+    metric    the end point of either; `values`: metrics in the command's output, as a study has them
     packages  Debian packages that the command comes from; without them it comes from the domain's own disk
     files     path in the guest -> file of this host
     within    policies, the baseline first, to be compared in one guest that stays, on the domain's backing
@@ -50,6 +51,8 @@ class StudyWish(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     load: tuple[str, ...] = ()
     workload: str | None = None
+    metric: str | None = None
+    values: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     files: Mapping[str, str] = {}
     kernel: str | None = None
@@ -62,11 +65,13 @@ class HostOffer(msgspec.Struct, frozen=True, kw_only=True):
     """What of this host a study depends on.
 
     backs    why it cannot make a guest's memory so, or None
+    absent   why there is no disk at the path, or None
     held     who writes a disk now, or None
     cpus     its CPUs; nodes: its NUMA nodes
     """
 
     backs: Callable[[Backing], str | None]
+    absent: Callable[[str], str | None]
     held: Callable[[str], str | None]
     cpus: tuple[int, ...]
     nodes: tuple[int, ...]
@@ -167,6 +172,7 @@ class _Writer:
                 self.bare, f"<hugepages/> names no size: it is this host's default, {pages}, and another's may not be"
             )
         yield "# In the guest pages are as its kernel has them. What differs is what its memory is made of on the host."
+        yield from self.early(dict(arms))
         yield "policies = ["
         for name, backing in arms:
             yield f'    {{ name = "{name}", from = "as-is", {libvirt.toml(backing).strip()} }},'
@@ -177,6 +183,18 @@ class _Writer:
         yield "]"
         yield f'baseline = "{arms[0][0]}"'
         yield from domain_budget.judged(len(arms) - 1, self.wish.blocks)
+
+    def early(self, arms: Mapping[str, Backing]) -> Iterator[str]:
+        """Where the domain has its pages as they are touched: that the other arms have them all before, and what that
+        means for the one that is the domain but for that.
+        """
+        if self.backing.preallocate or _AS_IS not in arms:
+            return
+        yield f"# And when: {_AS_IS} has each page as it is touched, the other arms all before the guest starts:"
+        yield '# as libvirt has pools, and others by <allocation mode="immediate"/> (preallocate = false: as touched).'
+        before = msgspec.structs.replace(self.backing, preallocate=True)
+        for name in (name for name, backing in arms.items() if backing == before):
+            yield f"# {name} against {_AS_IS} is that alone: their pages are the same."
 
     def within(self) -> Iterator[str]:
         """What the domain's kernel can be told, on memory as the domain has it."""
@@ -305,6 +323,12 @@ class _Writer:
                 what = "packages" if self.wish.packages else "packaged workloads"
                 self.note(disk.line, f"{named} is left out: {what} have an image of their own (or: [[guest.disk]])")
             else:
+                if (why := self.offer.absent(disk.source)) is not None:
+                    raise UserError(
+                        f"{self.domain.at(disk.line)}: {named}: {why} on this host",
+                        hint="copy the disk there, or call it on the host that has it, as one who may look there;"
+                        " without the domain's disk: --workload NAME, or --packages NAME,... with the command",
+                    )
                 if (who := self.offer.held(disk.source)) is not None:
                     said = f"{named} is open for writing by {who}: the run is refused until that ends"
                     self.note(disk.line, f"{said} (virsh shutdown {shlex.quote(self.domain.name)}, or name a copy)")
@@ -339,7 +363,10 @@ class _Writer:
             yield f"name = {_quoted(self.wish.workload)}"
         else:
             yield 'name = "command"'
-            yield f"parameters = {{ argv = {_list(self.wish.load)} }}"
+            values = f", values = {_list(self.wish.values)}" if self.wish.values else ""
+            yield f"parameters = {{ argv = {_list(self.wish.load)}{values} }}"
+        if self.wish.metric is not None:
+            yield f"metric = {_quoted(self.wish.metric)}"
 
     def devices(self) -> None:
         """What of the domain no guest of hugewise has, and what that means for what is measured."""

@@ -193,6 +193,8 @@ def judged(found: KvmMapping | str, pages: Collection[int], share: float = SHARE
         good = reached is not None and reached >= share
     if reached is None:
         return KvmJudged(None, None, f"{told}, which is not more than one page of {format_size(page)}")
+    if good and page > _SMALL and any(each < page for each, size in found.bytes.items() if size):
+        told += f"; smaller ones always map the first {format_size(page)}, with the hole of VGA: it is not judged"
     if not good:
         split = f"; {found.split} pages are split for nx_huge_pages" if found.split else ""
         need = "all" if page == _SMALL else f"{share:.0%}"

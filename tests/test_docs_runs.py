@@ -1,0 +1,63 @@
+"""The worked example of the guide to runs: its commands are commands, and the dry run that it quotes is the study's."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+
+from hugewise import workloads
+from hugewise.cli import list as listing
+from hugewise.cli.main import cli
+from hugewise.plan import cells
+from hugewise.study import load
+from hugewise.study.study import Study
+
+ROOT = Path(__file__).parents[1]
+GUIDE = (ROOT / "docs/guides/runs.md").read_text(encoding="utf-8")
+PART = GUIDE.partition("## One cell, several metrics, a page\n")[2].partition("\n## ")[0]
+COMMANDS = [shlex.split(each, comments=True) for each in re.findall(r"^(?:\$ )?hugewise (.*)$", PART, re.MULTILINE)]
+
+
+def study() -> Study:
+    """As the example's command chooses it."""
+    whole = load.load(Path("percona-2018-hugepages"))
+    return load.with_budget(load.part(whole, ["select-only"], ["hugetlb-2m"]), None, "40m")
+
+
+def test_its_commands_are_commands() -> None:
+    """Of one study, cell and page."""
+    assert [words[0] for words in COMMANDS] == ["run", "run", "report"]
+    for words in COMMANDS:
+        parent = click.Context(cli, info_name="hugewise", **cli.context_settings)
+        given = cli.commands[words[0]].make_context(words[0], words[1:], parent=parent).params
+        if words[0] == "run":
+            assert (given["study"], given["only"], given["arms"]) == (study().name, "select-only", "hugetlb-2m")
+        if given["page"] is not None:
+            assert given["page"] == Path("pages/percona-2018-hugepages.parquet")
+    (made,) = re.findall(r"^make results (.*?) *#", PART, re.MULTILINE)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"make results {made} " in readme
+    asked = dict(pair.split("=") for pair in made.split())
+    assert asked == {"STUDY": study().name, "ONLY": "select-only", "ARMS": "hugetlb-2m", "TIME": "40m"}
+    target = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert all(re.search(rf"\$\$\{{?{name}\b", target) for name in asked)
+
+
+def test_the_dry_run_that_it_quotes_is_of_the_study() -> None:
+    (cell,) = cells.resolve(study(), workloads.discover())
+    metrics = ", ".join(f"{metric.name} ({metric.unit})" for metric in (cell.metric, *cell.also))
+    assert [metric.name for metric in (cell.metric, *cell.also)] == ["tps", "server_cpu_us"]
+    arms = [use.name for use in study().policies]
+    assert re.search(rf"^{cell.id} +{re.escape(metrics)} +{', '.join(arms)}$", PART, re.MULTILINE)
+    judged = (len(arms) - 1) * (1 + len(cell.also))
+    assert f"\n{listing._budget(study(), judged)}\n" in PART
+    shown = re.search(r"^also = (\[.*?\])", PART, re.MULTILINE)
+    assert shown is not None and shown[1] == '["server_cpu_us"]'
+
+
+def test_where_the_readme_leads_is_there() -> None:
+    assert "docs/guides/runs.md#one-cell-several-metrics-a-page" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert PART
