@@ -20,6 +20,7 @@ __all__ = ["MOST", "forest"]
 MOST = 30
 """Hosts of a class that are drawn: those that lie furthest from its typical effect."""
 TYPICAL, NEXT = "typical effect", "next host"  # a host's name has no space
+_ASIDE = 240  # CSS pixels beside the plot, where values stand, which the name of a class may reach into
 _TOUCHING = {"paddingInner": 0, "paddingOuter": 0}
 _SHAPES = {
     "better": "triangle-up",
@@ -44,7 +45,7 @@ def forest(one: FleetComparison, colour: str, margin: float) -> Spec | None:
     classes = list(dict.fromkeys(row["stratum"] for row in rows))
     names = list(dict.fromkeys(row["host"] for row in rows))
     y: Mapping[str, Any] = {"field": "host", "type": "nominal", "sort": names, "title": None, "scale": _TOUCHING}
-    header = {"labelOrient": "top", "labelAnchor": "start", "labelPadding": 2}
+    header = {"labelOrient": "top", "labelAnchor": "start", "labelPadding": 2, "labelLimit": WIDTH + _ASIDE}
     return chart(
         {
             "data": {"values": rows},

@@ -128,16 +128,26 @@ def _layers(rows: Sequence[dict[str, Any]], axis: Spec, colour: Spec) -> list[Sp
         "type": "nominal",
         "title": None,
         "scale": {"domain": kinds, "range": [_SHAPES[kind] for kind in kinds]},
-        "legend": {"symbolFillColor": INK, "symbolStrokeColor": INK, "columns": 1},
+        "legend": {"symbolFillColor": "transparent", "symbolStrokeColor": INK, "columns": 1},
     }
     rule = {"x": x("low"), "x2": {"field": "high"}, "color": colour}
-    looks: Spec = {"tells": True, "filled": True, "size": 80, "opacity": 1}
+    looks: Spec = {"tells": True, "opacity": 1}
     measured = [row for row in rows if not row["published"]]
     return [
         layer("rule", {"x": {"datum": 1, **axis}, "y": None}, opacity=0.5, strokeDash=[3, 3]),
         layer("rule", rule, "!datum.published", whose=True, strokeWidth=3),
-        layer("point", {"x": x("ratio"), "color": colour, "shape": shape}, "!datum.published", **looks),
-        layer("point", {"x": x("ratio"), "shape": shape}, "datum.published", color=INK, **looks),
+        layer(
+            "point",
+            {"x": x("ratio"), "color": colour, "shape": shape},
+            "!datum.published",
+            filled=True,
+            size=70,
+            **looks,
+        ),
+        # Larger and hollow: what lies beneath is seen where both are the same.
+        layer(
+            "point", {"x": x("ratio"), "shape": shape}, "datum.published", color=INK, filled=False, size=150, **looks
+        ),
         *arrows(measured, "x", axis, {"color": colour}),
         layer(
             "text",
