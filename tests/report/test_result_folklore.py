@@ -126,7 +126,8 @@ def test_what_a_verdict_takes_is_named() -> None:
     out = LeftOut("sysbench-memory", "hugetlb-1g", "no pages of 1 GiB here")
     left = page(replace(restated.redhat(), cells=(), left_out=(out,)), "redhat-2021")
     assert verdict_on(BY_ID["1g-beats-thp"], left, tuple(STUDIES.values())).takes.startswith(
-        "hugewise run redhat-2021 --only sysbench-memory on a machine where this is not so: no pages of 1 GiB here; or "
+        "hugewise run redhat-2021 --only sysbench-memory on a machine on which hugetlb-1g can run"
+        " (left out here: no pages of 1 GiB here); or "
     )
     first = restated.lpc().cells[0]
     undecided = tuple(replace(one, verdict="undecided") for one in first.comparisons)

@@ -14,10 +14,9 @@ from hugewise import workloads
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.plan.cells import Resolved, resolve
 from hugewise.published.folklore import CommonClaim, claims
-from hugewise.quantity import format_duration
 from hugewise.report.document import Document, Line, table
 from hugewise.report.numbers import NOTHING
-from hugewise.report.result_answers import open_pairs, way_words
+from hugewise.report.result_answers import open_pairs, planned_words, way_words
 from hugewise.report.result_claims import STANDINGS
 from hugewise.report.result_page import PageData
 from hugewise.report.sentences import effect_of
@@ -184,15 +183,15 @@ def _pairs(votes: Sequence[_Vote]) -> str:
     """What the comparison that is nearest to a verdict takes, by its page's forecast; empty where there is none."""
     known = []
     for vote in votes:
-        planned = open_pairs(vote.data, vote.cell, vote.one.arm)
-        if planned is not None and planned[1].metric == vote.one.metric:
+        planned = open_pairs(vote.data, vote.cell, vote.one.arm, vote.one.metric)
+        if planned is not None:
             row = planned[1]
             if row.needed is not None and row.seconds is not None:
-                known.append((row.needed * row.seconds, row.needed, vote))
+                known.append((row.needed * row.seconds, row, vote))
     if not known:
         return ""
-    seconds, pairs, vote = min(known, key=lambda one: one[0])
-    return f"{pairs:,} pairs, {format_duration(seconds)} in {vote.cell}, {vote.one.arm}"
+    _, row, vote = min(known, key=lambda one: one[0])
+    return f"{planned_words(row)} in {vote.cell}, {vote.one.arm}: {vote.one.metric}"
 
 
 def _takes(claim: CommonClaim, found: Mapping[str, PageData], studies: Sequence[Study]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
-from hugewise import published
+from hugewise import published, workloads
 from hugewise.analysis.beside import cell_of
 from hugewise.analysis.changes import known_metrics
 from hugewise.analysis.figure import PublishedFigure, figures
@@ -21,6 +21,7 @@ from hugewise.study.study import Study
 from hugewise.study.workload import SMALL, WorkloadUse
 
 __all__ = ["Guests", "SourceClaim", "Way", "arms_elsewhere", "claims_in", "restating", "shipped_studies", "ways"]
+__all__ += ["ways_beside"]
 
 Guests = Literal["", "emulated", "counting"]
 
@@ -55,6 +56,9 @@ class Way(NamedTuple):
     guests  emulated  its guests need a processor for this (KVM): emulated ones do not measure it
             counting  the study counts instructions, which nothing but emulation does
             empty     neither: it can be measured wherever the study runs
+    lacks   the metric that tells it, where the workload does not judge that; empty where it does
+    counts  what emulated guests are judged by in its place, where they do not measure it
+    arch    of its guests; null: those of the machine
     """
 
     study: str
@@ -63,6 +67,9 @@ class Way(NamedTuple):
     policy: str
     scale: str
     guests: Guests = ""
+    lacks: str = ""
+    counts: str = ""
+    arch: str | None = None
 
     @property
     def command(self) -> str:
@@ -135,6 +142,18 @@ def ways(claim: SourceClaim, source: Published, studies: Sequence[Study]) -> lis
     return found
 
 
+def ways_beside(claim: SourceClaim, source: Published, studies: Sequence[Study]) -> list[Way]:
+    """As `ways`, of cells that compare these arms on a workload of the entry, and are set beside nothing published."""
+    every = restating(source, studies)
+    names = {use.name for study in every for use in study.workload if use.published == claim.entry}
+    found = []
+    for study in every:
+        for use in study.workload:
+            if use.published is None and use.name in names and use.counted is not None:
+                found += list(_ways(claim, source, study, use))[:1]
+    return found
+
+
 def arms_elsewhere(claim: SourceClaim, source: Published, studies: Sequence[Study]) -> list[str]:
     """The studies of the source that have both arms, whatever they run on them."""
     return [
@@ -157,7 +176,13 @@ def _ways(claim: SourceClaim, source: Published, study: Study, use: WorkloadUse)
         fitting = [name for name in named if arms.get(name) == claim.arm and name != study.compared_with]
         if fitting and study.compared_with in named and _speaks_of(claim, there):
             labels = tuple(one.called for one in study.workload)
-            yield Way(study.name, use.called, labels, fitting[0], scale, _guests(claim, source, study, use))
+            guests = _guests(claim, source, study, use)
+            yield Way(
+                *(study.name, use.called, labels, fitting[0], scale, guests),
+                lacks=_lacks(claim, source, there, counted=study.guest is not None and not guests),
+                counts=(use.counted or "") if guests == "emulated" else "",
+                arch=None if study.guest is None else study.guest.arch,
+            )
 
 
 def _speaks_of(claim: SourceClaim, use: WorkloadUse) -> bool:
@@ -175,11 +200,31 @@ def _speaks_of(claim: SourceClaim, use: WorkloadUse) -> bool:
     return not claim.parameters or any(len(levels(name)) > 1 for name in claim.parameters)
 
 
+def _lacks(claim: SourceClaim, source: Published, use: WorkloadUse, *, counted: bool) -> str:
+    """The metric of the claim, where the workload judges none that tells it; `counted`: guests that are emulated do."""
+    if claim.quantity is None:
+        return ""
+    names = _names(claim.quantity, source)
+    declared = workloads.discover().get(use.name)
+    own = [use.metric] if use.metric is not None else [one.name for one in (declared.metrics if declared else ())[:1]]
+    if counted:
+        own = [use.counted or "page_faults"]
+    if {*names} & {*own, *use.also}:
+        return ""
+    known = known_metrics(use.name)
+    return next((name for name in names if name in known), claim.quantity)
+
+
+def _names(quantity: str, source: Published) -> tuple[str, ...]:
+    """The metrics of ours that tell a quantity of the source."""
+    return (*source.metrics.get(quantity, ()), quantity)
+
+
 def _guests(claim: SourceClaim, source: Published, study: Study, use: WorkloadUse) -> Guests:
     if study.guest is None or claim.quantity is None:
         return ""
     known = known_metrics(use.name)
-    names = (*source.metrics.get(claim.quantity, ()), claim.quantity)
+    names = _names(claim.quantity, source)
     if any(name in known and known[name].emulated for name in names):
         return ""
     if study.guest.counting:
