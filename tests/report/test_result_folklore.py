@@ -66,13 +66,28 @@ def test_a_metric_that_is_declared_beside_the_judged_one_is_looked_up(verdict: V
     assert "footprint_bytes" in verdict_on(FREE, found).told
 
 
-@pytest.mark.parametrize(("metric", "word"), [("footprint_bytes", NOT_TESTED), ("server_cpu_us", "contradicted here")])
+@pytest.mark.parametrize(
+    ("metric", "word"),
+    [("footprint_bytes", NOT_TESTED), ("page_faults", NOT_TESTED), ("server_cpu_us", "contradicted here")],
+)
 def test_memory_speaks_of_no_claim_that_does_not_name_it_and_other_metrics_do(metric: str, word: str) -> None:
     results = restated.lpc()
     first = results.cells[0]
     worse = replace(next(one for one in first.comparisons if one.arm == "thp"), metric=metric, verdict="worse")
     found = page(replace(results, cells=(with_declared(replace(first, comparisons=()), worse),)))
     assert verdict_on(BY_ID["memcached-large-pages"], found).word == word
+
+
+def test_less_cpu_time_is_not_told_by_transactions_a_second() -> None:
+    claim, results = BY_ID["postgresql-huge-pages"], restated.percona_2018()
+    study = STUDIES["percona-2018-hugepages"]
+    found = verdict_on(claim, page(results, study.name), (study,))
+    assert found.word == NOT_TESTED
+    assert "hugewise run percona-2018-hugepages --only select-only" in found.takes
+    first = next(cell for cell in results.cells if any(one.arm == "hugetlb-2m" for one in cell.comparisons))
+    judged = next(one for one in first.comparisons if one.arm == "hugetlb-2m")
+    less = with_declared(first, replace(judged, metric="server_cpu_us", verdict="better"))
+    assert verdict_on(claim, page(replace(results, cells=(less,)), study.name)).word == "confirmed here"
 
 
 def test_guests_of_one_policy_are_held_against_each_other_by_what_backs_them() -> None:

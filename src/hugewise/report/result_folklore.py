@@ -147,10 +147,12 @@ def _of_cell(claim: CommonClaim, page: str, data: PageData, results: Results, ce
 
 
 def _is_of(claim: CommonClaim, cell: CellResult, one: Comparison) -> bool:
-    """Whether the comparison is of what is claimed: memory is no part of a claim that does not name it."""
+    """Whether the comparison is of what is claimed: memory and the number of faults are no part of a claim that does
+    not name them.
+    """
     if claim.metric is not None:
         return one.metric == claim.metric
-    return one.metric == cell.metric.name or not one.metric.endswith("_bytes")
+    return one.metric == cell.metric.name or not one.metric.endswith(("_bytes", "_faults"))
 
 
 def _side(claim: CommonClaim, arm: Side, baseline: Side) -> int:
