@@ -9,7 +9,7 @@ from hugewise.model.guest_results import Guests
 from hugewise.model.results import CellResult, Comparison, LeftOut, Results, Verdict
 from hugewise.published.folklore import CommonClaim, claims
 from hugewise.published.folklore import TestedBy as By
-from hugewise.report import result_folklore
+from hugewise.report import markdown, result_folklore
 from hugewise.report.result_folklore import NOT_TESTED, folklore, reached, verdict_on
 from hugewise.report.result_page import PageData, PageRun
 from hugewise.report.source_claims import shipped_studies
@@ -88,6 +88,15 @@ def test_less_cpu_time_is_not_told_by_transactions_a_second() -> None:
     judged = next(one for one in first.comparisons if one.arm == "hugetlb-2m")
     less = with_declared(first, replace(judged, metric="server_cpu_us", verdict="better"))
     assert verdict_on(claim, page(replace(results, cells=(less,)), study.name)).word == "confirmed here"
+
+
+def test_addresses_of_those_who_say_it_are_links_that_work() -> None:
+    text = markdown.markdown(folklore({}, tuple(STUDIES.values())))
+    for address in {source for claim in claims() for source in claim.sources if source.startswith("https://")}:
+        assert f"<{address}>" in text
+    assert "https://redis.io/docs/latest/operate/oss\\_" not in text
+    hostile = "https://a.b/x|y https://a.b/[x](y) (https://a.b) javascript:x <https://a.b>"
+    assert markdown._linked(hostile) == markdown.escape(hostile)
 
 
 def test_guests_of_one_policy_are_held_against_each_other_by_what_backs_them() -> None:

@@ -69,7 +69,7 @@ def folklore(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
                 "What is commonly said of page sizes, and what the studies found of it. A claim is confirmed here where"
                 " comparisons decided for it and none against it; the reverse contradicts it; both make it mixed here."
             ),
-            table("claims", head, rows, len(head), linked=(len(head) - 1,)),
+            table("claims", head, rows, len(head), linked=(1, len(head) - 1)),
         ),
         sections=(),
     )
