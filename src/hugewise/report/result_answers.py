@@ -159,7 +159,8 @@ def ways_words(ways: Sequence[Way], data: Sequence[PageData]) -> str:
     for way in ways:
         where = f"{_needs(way)}{_left_out(way, data)}"
         if way.lacks:
-            cell = f"a cell {way.label} that judges {way.lacks} as well (key also)"
+            quantity = "that quantity" if way.counts else way.lacks
+            cell = f"a cell {way.label} that judges {quantity} as well (key also)"
             alike.setdefault((cell, where), []).append(way.study)
         else:
             alike.setdefault(("", f"{where}{_hours(way, data)}"), []).append(way.command)
@@ -291,7 +292,9 @@ def _had(data: PageData, reason: str) -> str:
     left = (one for run in data.runs for one in run.results.left_out if one.reason == reason)
     packages = dict.fromkeys(name for one in left for name in one.packages)
     return (
-        f"the packages {', '.join(packages)}" if packages else f"a machine on which it can run (left out here: {reason})"
+        f"the packages {', '.join(packages)}"
+        if packages
+        else f"a machine on which it can run (left out here: {reason})"
     )
 
 

@@ -28,6 +28,7 @@ from hugewise.report.source_claims import (
     claims_in,
     restating,
     shipped_studies,
+    together,
     ways,
     ways_beside,
 )
@@ -174,11 +175,11 @@ def _source(
     if rows:
         yield table("the studies that restate it", ("study", "question", "page"), rows, 3, linked=(2,))
     for entry in dict.fromkeys(claim.entry for claim in answers):
-        alike: dict[Answer, list[str]] = {}
+        alike: dict[Answer, list[SourceClaim]] = {}
         for claim, one in answers.items():
             if claim.entry == entry:
-                alike.setdefault(one, []).append(claim.said)
-        of_entry = [("; ".join(said), one.standing, one.found, one.takes, _linked(one)) for one, said in alike.items()]
+                alike.setdefault(one, []).append(claim)
+        of_entry = [(together(every), one.standing, one.found, one.takes, _linked(one)) for one, every in alike.items()]
         yield table(entry, _CLAIM, of_entry, len(_CLAIM), linked=(len(_CLAIM) - 1,))
     classified = tuple(f"“{one.text}”" for one in source.findings if one.claim)
     if classified:

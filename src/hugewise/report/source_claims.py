@@ -21,9 +21,10 @@ from hugewise.study.study import Study
 from hugewise.study.workload import SMALL, WorkloadUse
 
 __all__ = ["Guests", "SourceClaim", "Way", "arms_elsewhere", "claims_in", "restating", "shipped_studies", "ways"]
-__all__ += ["ways_beside"]
+__all__ += ["together", "ways_beside"]
 
 Guests = Literal["", "emulated", "counting"]
+_UNPRINTED = "no change printed"
 
 
 class SourceClaim(NamedTuple):
@@ -35,6 +36,7 @@ class SourceClaim(NamedTuple):
     parameters  of a trend: it grows with one of these
     within      the largest levels of a workload's parameters that the source speaks of
     printed     the source prints a change, or says it in words: without, nothing can be held against it
+    change      of a figure: what it prints, in a word
     """
 
     key: tuple[str, ...]
@@ -46,6 +48,7 @@ class SourceClaim(NamedTuple):
     parameters: tuple[str, ...] = ()
     within: tuple[tuple[str, float], ...] = ()
     printed: bool = True
+    change: str = ""
 
 
 class Way(NamedTuple):
@@ -107,6 +110,7 @@ def claims_in(source: Published) -> Iterator[SourceClaim]:
                 baseline=figure.baseline,
                 quantity=figure.quantity,
                 printed=figure.percent is not None,
+                change=_UNPRINTED if figure.percent is None else change_as_printed(figure.percent),
             )
         for finding in source.findings:
             if entry in finding.entries:
@@ -124,9 +128,23 @@ def claims_in(source: Published) -> Iterator[SourceClaim]:
                     )
 
 
+def together(claims: Sequence[SourceClaim]) -> str:
+    """Claims in as few words: figures of one quantity as a list, `wall_s, against 4K: 16K −15%, 64K −16%`."""
+    alike: dict[tuple[str, ...], list[SourceClaim]] = {}
+    for one in claims:
+        alike.setdefault((one.quantity or "", one.baseline) if one.change else one.key, []).append(one)
+    return "; ".join(
+        several[0].said
+        if len(several) == 1
+        else f"{several[0].quantity}, against {several[0].baseline}: "
+        + ", ".join(f"{one.arm} {one.change}" for one in several)
+        for several in alike.values()
+    )
+
+
 def _sentence(figure: PublishedFigure) -> str:
     if figure.percent is None:
-        return f"{figure.arm} beside {figure.baseline}: {figure.quantity}, no change printed"
+        return f"{figure.arm} beside {figure.baseline}: {figure.quantity}, {_UNPRINTED}"
     changes = "changes" if figure.percent else "does not change"
     by = f" by {change_as_printed(figure.percent)}" if figure.percent else " (0%)"
     return f"{figure.arm} {changes} {figure.quantity}{by} against {figure.baseline}"
