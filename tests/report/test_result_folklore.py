@@ -13,6 +13,7 @@ from hugewise.report import markdown, result_folklore
 from hugewise.report.result_folklore import NOT_TESTED, folklore, reached, verdict_on
 from hugewise.report.result_page import PageData, PageRun
 from hugewise.report.source_claims import shipped_studies
+from hugewise.report.unmeasured import Unmeasured
 from tests.build import restated
 
 BY_ID = {claim.id: claim for claim in claims()}
@@ -84,6 +85,11 @@ def test_less_cpu_time_is_not_told_by_transactions_a_second() -> None:
     found = verdict_on(claim, page(results, study.name), (study,))
     assert found.word == NOT_TESTED
     assert "hugewise run percona-2018-hugepages --only select-only" in found.takes
+    # What is known of the noise of tps says nothing of another metric.
+    missed = Unmeasured(cell="tpcb", neighbour="select-only", arm="hugetlb-2m", pairs=90, seconds=5400.0)
+    known = replace(page(replace(results, cells=()), study.name)[study.name], unmeasured=(missed,))
+    assert "90 pairs" not in verdict_on(claim, {study.name: known}, (study,)).takes
+    assert "90 pairs" in verdict_on(replace(claim, metric="tps"), {study.name: known}, (study,)).takes
     first = next(cell for cell in results.cells if any(one.arm == "hugetlb-2m" for one in cell.comparisons))
     judged = next(one for one in first.comparisons if one.arm == "hugetlb-2m")
     less = with_declared(first, replace(judged, metric="server_cpu_us", verdict="better"))

@@ -127,6 +127,11 @@ def test_a_way_says_which_metric_its_cell_does_not_judge() -> None:
         "ipc_user": {"ipc_user"},
         "dtlb_walk_steps_pki": {"walk_steps_pki"},
     }
+    beside = {
+        quantity: [way.beside for way in ways(claim(lpc, "kernel-build", quantity, "64K (4KPS)"), source, STUDIES)]
+        for quantity in ("real_time", "system_time")
+    }
+    assert beside["real_time"][-1] is False and beside["system_time"][-1] is True  # the last is lpc-2024-mthp
 
 
 def test_arms_of_a_cell_that_is_set_beside_nothing_are_known() -> None:

@@ -352,8 +352,10 @@ def _left_out(way: Way, data: Sequence[PageData]) -> str:
 
 
 def _hours(way: Way, data: Sequence[PageData]) -> str:
-    """What a verdict takes if it is as noisy as a measured neighbour, as the page of the study has it."""
-    for page in data:
+    """What a verdict takes if it is as noisy as a measured neighbour, as the page of the study has it; of a metric
+    beside the cell's own nothing is known.
+    """
+    for page in () if way.beside else data:
         newest = page.runs[0].results
         if (newest.study, newest.options.get("scale", SMALL)) == (way.study, way.scale):
             for one in page.unmeasured:

@@ -105,7 +105,8 @@ def reached(claim: CommonClaim, study: Study) -> Iterator[Way]:
             if (arm := _arm(claim, there, cell)) is not None:
                 seen.add(label)
                 timed: Guests = "emulated" if study.guest is not None and claim.metric is None else ""
-                yield Way(study.name, label, labels, arm, scale, timed)
+                beside = claim.metric is not None and claim.metric != cell.metric.name
+                yield Way(study.name, label, labels, arm, scale, timed, beside=beside)
 
 
 def _arm(claim: CommonClaim, study: Study, cell: Resolved) -> str | None:

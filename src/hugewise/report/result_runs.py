@@ -176,7 +176,8 @@ def _delivered(cells: Sequence[CellResult]) -> str:
     for judged, words in (("backing", "over the arms"), ("setting", "over those judged as settings")):
         arms = [arm for cell in cells for arm in cell.arms if arm.judged == judged]
         shares = [arm.delivered_share for arm in arms if arm.delivered_share is not None]
-        told += [f"{numbers.share(min(shares))} to {numbers.share(max(shares))} {words}"] if shares else []
+        ends = dict.fromkeys(numbers.share(end(shares)) for end in (min, max)) if shares else {}
+        told += [f"{' to '.join(ends)} {words}"] if ends else []
     return "; ".join(told) or NOTHING
 
 

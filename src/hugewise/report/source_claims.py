@@ -62,6 +62,7 @@ class Way(NamedTuple):
     lacks   the metric that tells it, where the workload does not judge that; empty where it does
     counts  what emulated guests are judged by in its place, where they do not measure it
     arch    of its guests; null: those of the machine
+    beside  it is judged beside the metric of the cell, by whose forecast nothing is known of it
     """
 
     study: str
@@ -73,6 +74,7 @@ class Way(NamedTuple):
     lacks: str = ""
     counts: str = ""
     arch: str | None = None
+    beside: bool = False
 
     @property
     def command(self) -> str:
@@ -200,6 +202,7 @@ def _ways(claim: SourceClaim, source: Published, study: Study, use: WorkloadUse)
                 lacks=_lacks(claim, source, there, counted=study.guest is not None and not guests),
                 counts=(use.counted or "") if guests == "emulated" else "",
                 arch=None if study.guest is None else study.guest.arch,
+                beside=_beside(claim, source, there),
             )
 
 
@@ -223,14 +226,23 @@ def _lacks(claim: SourceClaim, source: Published, use: WorkloadUse, *, counted: 
     if claim.quantity is None:
         return ""
     names = _names(claim.quantity, source)
-    declared = workloads.discover().get(use.name)
-    own = [use.metric] if use.metric is not None else [one.name for one in (declared.metrics if declared else ())[:1]]
-    if counted:
-        own = [use.counted or "page_faults"]
+    own = [use.counted or "page_faults"] if counted else _own(use)
     if {*names} & {*own, *use.also}:
         return ""
     known = known_metrics(use.name)
     return next((name for name in names if name in known), claim.quantity)
+
+
+def _beside(claim: SourceClaim, source: Published, use: WorkloadUse) -> bool:
+    """Whether metrics that tell the claim are declared beside the workload's own, and that is none of them."""
+    names = () if claim.quantity is None else _names(claim.quantity, source)
+    return bool({*names} & {*use.also}) and not {*names} & {*_own(use)}
+
+
+def _own(use: WorkloadUse) -> list[str]:
+    """The metric that the workload judges where time is measured."""
+    declared = workloads.discover().get(use.name)
+    return [use.metric] if use.metric is not None else [one.name for one in (declared.metrics if declared else ())[:1]]
 
 
 def _names(quantity: str, source: Published) -> tuple[str, ...]:
