@@ -20,7 +20,7 @@ from tests.requirements import need_program
 
 __all__ = ["Browser", "browser"]
 
-_PATIENCE = 60.0  # seconds until a browser that does not answer is an error
+_PATIENCE = 180.0  # seconds until a browser that does not answer is an error
 # What a browser wants to know of a key beside its name: its code, and the text that it types.
 _KEYS = {
     ".": (190, "."),

@@ -38,7 +38,7 @@ def completed(line: str, here: Path, shell: str = "bash") -> list[str]:
         ("hugewise run demo --only chase-inside,chase-f", ["plain,chase-inside,chase-far"]),
         ("hugewise run tiny.toml --arms ", ["plain,base", "plain,thp"]),
         ("hugewise run no-such --arms ", []),
-        ("hugewise doctor lpc-2024-mthp --scale ", ["plain,published"]),
+        ("hugewise doctor lpc-2024-mthp --scale ", ["plain,published", "plain,sizes"]),
         ("hugewise resume res", ["dir,res"]),
         ("hugewise list stu", ["plain,studies"]),
     ],

@@ -120,7 +120,7 @@ def test_a_build_takes_the_archive_of_the_image_and_puts_one_that_is_named(tmp_p
         (lacking,) = build.missing(given(build, project="lua"))
         assert (lacking.reason, lacking.package) == ("stdio.h: no such header in the image", "libc6-dev")
     with programs.looking_in(IMAGE, packages={"libc6-dev": "2.36"}):
-        assert "name the archive" in build.missing(given(build, project="lua"))[0].reason
+        assert "name an archive" in build.missing(given(build, project="lua"))[0].reason
 
 
 def test_the_jobs_of_a_build_and_the_instances_of_a_server_go_by_the_guest() -> None:

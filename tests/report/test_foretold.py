@@ -63,11 +63,12 @@ def test_one_run_or_a_spread_that_is_not_known_tells_nothing() -> None:
 @pytest.mark.parametrize(
     ("pairs", "verdict", "word"),
     [
-        (30, "better", "yes"),
-        (60, "equivalent", "yes"),
-        (90, "worse", "it took more"),
+        (30, "better", "decided sooner: larger effects than the margin take fewer pairs"),
+        (30, "equivalent", "decided sooner"),
+        (60, "equivalent", "decided with as many"),
+        (90, "worse", "decided later: it took more"),
         (30, "undecided", "ended before"),
-        (60, "undecided", "no"),
+        (60, "undecided", "not decided by then"),
     ],
 )
 def test_pairs_and_time_that_were_forecast_stand_beside_those_that_it_took(

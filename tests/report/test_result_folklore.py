@@ -9,10 +9,11 @@ from hugewise.model.guest_results import Guests
 from hugewise.model.results import CellResult, Comparison, LeftOut, Results, Verdict
 from hugewise.published.folklore import CommonClaim, claims
 from hugewise.published.folklore import TestedBy as By
-from hugewise.report import result_folklore
+from hugewise.report import markdown, result_folklore
 from hugewise.report.result_folklore import NOT_TESTED, folklore, reached, verdict_on
 from hugewise.report.result_page import PageData, PageRun
 from hugewise.report.source_claims import shipped_studies
+from hugewise.report.unmeasured import Unmeasured
 from tests.build import restated
 
 BY_ID = {claim.id: claim for claim in claims()}
@@ -66,13 +67,42 @@ def test_a_metric_that_is_declared_beside_the_judged_one_is_looked_up(verdict: V
     assert "footprint_bytes" in verdict_on(FREE, found).told
 
 
-@pytest.mark.parametrize(("metric", "word"), [("footprint_bytes", NOT_TESTED), ("server_cpu_us", "contradicted here")])
+@pytest.mark.parametrize(
+    ("metric", "word"),
+    [("footprint_bytes", NOT_TESTED), ("page_faults", NOT_TESTED), ("server_cpu_us", "contradicted here")],
+)
 def test_memory_speaks_of_no_claim_that_does_not_name_it_and_other_metrics_do(metric: str, word: str) -> None:
     results = restated.lpc()
     first = results.cells[0]
     worse = replace(next(one for one in first.comparisons if one.arm == "thp"), metric=metric, verdict="worse")
     found = page(replace(results, cells=(with_declared(replace(first, comparisons=()), worse),)))
     assert verdict_on(BY_ID["memcached-large-pages"], found).word == word
+
+
+def test_less_cpu_time_is_not_told_by_transactions_a_second() -> None:
+    claim, results = BY_ID["postgresql-huge-pages"], restated.percona_2018()
+    study = STUDIES["percona-2018-hugepages"]
+    found = verdict_on(claim, page(results, study.name), (study,))
+    assert found.word == NOT_TESTED
+    assert "hugewise run percona-2018-hugepages --only select-only" in found.takes
+    # What is known of the noise of tps says nothing of another metric.
+    missed = Unmeasured(cell="tpcb", neighbour="select-only", arm="hugetlb-2m", pairs=90, seconds=5400.0)
+    known = replace(page(replace(results, cells=()), study.name)[study.name], unmeasured=(missed,))
+    assert "90 pairs" not in verdict_on(claim, {study.name: known}, (study,)).takes
+    assert "90 pairs" in verdict_on(replace(claim, metric="tps"), {study.name: known}, (study,)).takes
+    first = next(cell for cell in results.cells if any(one.arm == "hugetlb-2m" for one in cell.comparisons))
+    judged = next(one for one in first.comparisons if one.arm == "hugetlb-2m")
+    less = with_declared(first, replace(judged, metric="server_cpu_us", verdict="better"))
+    assert verdict_on(claim, page(replace(results, cells=(less,)), study.name)).word == "confirmed here"
+
+
+def test_addresses_of_those_who_say_it_are_links_that_work() -> None:
+    text = markdown.markdown(folklore({}, tuple(STUDIES.values())))
+    for address in {source for claim in claims() for source in claim.sources if source.startswith("https://")}:
+        assert f"<{address}>" in text
+    assert "https://redis.io/docs/latest/operate/oss\\_" not in text
+    hostile = "https://a.b/x|y https://a.b/[x](y) (https://a.b) javascript:x <https://a.b>"
+    assert markdown._linked(hostile) == markdown.escape(hostile)
 
 
 def test_guests_of_one_policy_are_held_against_each_other_by_what_backs_them() -> None:
@@ -126,7 +156,8 @@ def test_what_a_verdict_takes_is_named() -> None:
     out = LeftOut("sysbench-memory", "hugetlb-1g", "no pages of 1 GiB here")
     left = page(replace(restated.redhat(), cells=(), left_out=(out,)), "redhat-2021")
     assert verdict_on(BY_ID["1g-beats-thp"], left, tuple(STUDIES.values())).takes.startswith(
-        "hugewise run redhat-2021 --only sysbench-memory on a machine where this is not so: no pages of 1 GiB here; or "
+        "hugewise run redhat-2021 --only sysbench-memory on a machine on which hugetlb-1g can run"
+        " (left out here: no pages of 1 GiB here); or "
     )
     first = restated.lpc().cells[0]
     undecided = tuple(replace(one, verdict="undecided") for one in first.comparisons)

@@ -11,7 +11,7 @@ import pytest
 from bench import report as large
 
 from hugewise.errors import RunError, UserError
-from hugewise.model.results import Results
+from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report import result_overview, result_page
 from hugewise.report.markdown import escape
 from hugewise.report.result_claims import claimed
@@ -127,6 +127,49 @@ def test_several_runs_are_judged_together() -> None:
     row = next(line for line in shown.splitlines() if "10 + 10" in line)
     assert "worse" in row  # larger is worse of a time
     assert "| 1,000 |" in row
+
+
+def test_figures_of_an_older_run_are_said_to_be_and_no_heading_stands_twice() -> None:
+    results = restated.lpc()
+    (first, second, *_), host = results.cells, {"cpu": {"model": "EPYC", "family": "25", "model_number": "1"}}
+    undecided = tuple(msgspec.structs.replace(one, verdict="undecided") for one in second.comparisons)
+    older = msgspec.structs.replace(
+        results, cells=(first, msgspec.structs.replace(second, comparisons=undecided)), run="older", beside=None
+    )
+    other = {"cpu": {"model": "EPYC", "family": "25", "model_number": "17"}}
+    newer = msgspec.structs.replace(*(older,), run="newer", started=older.started + 60, cells=(first,), host=other)
+    older = msgspec.structs.replace(older, host=host)
+    newer = msgspec.structs.replace(
+        newer, cells=(msgspec.structs.replace(first, comparisons=tuple(undecided_of(first))),)
+    )
+    data = PageData(runs=(PageRun(results=newer), PageRun(results=older)))
+    shown = text(data)
+    lead = shown[: shown.index("\n## ")]
+    every = [one for _, found in result_page.standing(data) for cell in found.cells for one in cell.judged]
+    assert f"0 of {len(every)} comparisons were decided, each cell as the newest run of it found it." in lead
+    assert f"but those of {escape(second.cell)}: they are of an older run, in “Not in the newest run" in lead
+    assert "machines that differ: EPYC, family 25, model 17; EPYC, family 25, model 1." in lead
+    headings = [line for line in shown.splitlines() if line.startswith("#")]
+    assert len({*headings}) == len(headings)
+    assert sum(line.startswith("## Not decided here") for line in headings) == 2
+    alone = text(page_of(older))
+    assert "machines that differ" not in alone and "older run" not in alone
+
+
+def undecided_of(cell: CellResult) -> list[Comparison]:
+    return [msgspec.structs.replace(one, verdict="undecided") for one in cell.comparisons]
+
+
+def test_pages_that_a_setting_did_not_deliver_are_marked() -> None:
+    results = restated.lpc()
+    first = results.cells[0]
+    share = {"delivered_share": 0.043, "baseline_share": 1.0}
+    for judged, told in (("setting", "| 4.3%, as a setting |"), ("backing", "| 4.3% |")):
+        turned = tuple(msgspec.structs.replace(one, judged=judged, **share) for one in first.comparisons)
+        shown = text(
+            page_of(msgspec.structs.replace(results, cells=(msgspec.structs.replace(first, comparisons=turned),)))
+        )
+        assert told in shown
 
 
 def test_what_stands_in_is_told_where_its_figures_stand() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hugewise.model.design import ESTIMANDS
 from hugewise.model.results import LeftOut, Results
 from hugewise.report.document import Table
-from hugewise.report.result_runs import derived, facts
+from hugewise.report.result_runs import derived, facts, measured_cells
 from hugewise.study import load, shipped
 from hugewise.study.study import Study
 from tests.build import restated
@@ -61,8 +61,9 @@ def test_what_is_derived_asks_for_the_cells_arms_and_budget_that_were_measured()
         "hugewise run lpc-2024-mthp --only memcached,redis-libc"
     )
     part = of_study(whole, "x264-profile=vod", arms=("base", "thp"), blocks=12, time=240.0)
-    asked = "hugewise run lpc-2024-mthp --only x264-profile=vod --arms thp --blocks 12 --time 240s"
-    assert derived(part, whole) == asked
+    assert (
+        derived(part, whole) == "hugewise run lpc-2024-mthp --only x264-profile=vod --arms thp --blocks 12 --time 240s"
+    )
     out = msgspec.structs.replace(of_study(whole, "memcached"), left_out=(LeftOut("kernel-build", "*", "no gcc"),))
     assert derived(out, whole).endswith("--only memcached,kernel-build")
     large = study("published")
@@ -113,3 +114,26 @@ def test_each_design_stands_with_its_cells_and_its_calibration() -> None:
 def test_the_budget_is_the_one_of_the_run(budget: dict[str, object] | None, told: str) -> None:
     results = msgspec.structs.replace(example(), options={} if budget is None else {"budget": budget})
     assert lines(results)["budget"] == told
+
+
+def test_the_machine_is_told_with_its_processor_and_kernel() -> None:
+    cpu = {"model": "AMD EPYC", "family": "25", "model_number": "17", "count": 2}
+    host = {"cpu": cpu, "kernel": {"release": "6.18"}, "memory": {"total_bytes": 2**34}}
+    told = lines(msgspec.structs.replace(example(), host=host))["machine"]
+    assert told == "AMD EPYC, family 25, model 17, 2 CPUs, 16.0 GiB, kernel 6.18"
+    less = {**host, "cpu": {"model": "AMD EPYC", "count": 2}}
+    assert lines(msgspec.structs.replace(example(), host=less))["machine"].startswith("AMD EPYC, 2 CPUs")
+
+
+def test_a_cell_is_told_once_with_the_parameters_that_are_set() -> None:
+    results = restated.lpc()
+    parameters = {"keys": 7_200_000, "rate": 0.0, "duration": 10.0, "memory": 2**30, "verify": False, "set_get": "1:10"}
+    cell = msgspec.structs.replace(results.cells[0], workload="memcached", parameters=parameters)
+    run = msgspec.structs.replace(results, cells=(cell,))
+    found = measured_cells("cells", [run, run])
+    assert isinstance(found, Table)
+    told = "keys 7,200,000, duration 10 s, memory 1.00 GiB, set_get 1:10"
+    assert found.rows == ((cell.cell, "memcached", told, "fresh"),)
+    aged = msgspec.structs.replace(run, cells=(msgspec.structs.replace(cell, memory_age="fragmented"),))
+    both = measured_cells("cells", [run, aged])
+    assert isinstance(both, Table) and len(both.rows) == 2

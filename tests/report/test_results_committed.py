@@ -53,6 +53,12 @@ def test_the_overview_is_that_of_all_pages_and_nothing_else_lies_there(tmp_path:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_no_two_headings_of_a_page_have_one_name(name: str) -> None:
+    headings = [line for line in (FOLDER / f"{name}.md").read_text().splitlines() if line.startswith("#")]
+    assert len(headings) == len({*headings})
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_nothing_that_is_open_lacks_pairs_and_hours_without_a_reason(name: str) -> None:
     shown = (FOLDER / f"{name}.md").read_text()
     for part in shown.split("\n## ")[1:]:

@@ -6,7 +6,16 @@ import pytest
 
 from hugewise import published
 from hugewise.report.result_claims import claim_of, claimed
-from hugewise.report.source_claims import SourceClaim, Way, arms_elsewhere, claims_in, restating, shipped_studies, ways
+from hugewise.report.source_claims import (
+    SourceClaim,
+    Way,
+    arms_elsewhere,
+    claims_in,
+    restating,
+    shipped_studies,
+    ways,
+    ways_beside,
+)
 from tests.build.restated import EVERY
 
 STUDIES = shipped_studies()
@@ -103,3 +112,34 @@ def test_a_command_names_the_scale_where_the_study_as_written_does_not_do() -> N
     assert way.command == "hugewise run s --only redis"
     assert way._replace(scale="published").command == "hugewise run s --only redis --scale published"
     assert way.has("redis") and way.has("redis-keys=1") and not way.has("redis-sla")
+
+
+def test_a_way_says_which_metric_its_cell_does_not_judge() -> None:
+    lpc = "lpc-2024-mthp-arm64"
+    source = published.load(lpc)
+    lacks = {
+        quantity: {way.lacks for way in ways(claim(lpc, "memcached", quantity, "2M (4KPS)"), source, STUDIES)}
+        for quantity in ("ops_per_s", "p99_latency", "ipc_user", "dtlb_walk_steps_pki")
+    }
+    assert lacks == {
+        "ops_per_s": {""},
+        "p99_latency": {""},  # declared beside it
+        "ipc_user": {"ipc_user"},
+        "dtlb_walk_steps_pki": {"walk_steps_pki"},
+    }
+    beside = {
+        quantity: [way.beside for way in ways(claim(lpc, "kernel-build", quantity, "64K (4KPS)"), source, STUDIES)]
+        for quantity in ("real_time", "system_time")
+    }
+    assert beside["real_time"][-1] is False and beside["system_time"][-1] is True  # the last is lpc-2024-mthp
+
+
+def test_arms_of_a_cell_that_is_set_beside_nothing_are_known() -> None:
+    lpc = "lpc-2024-mthp-arm64"
+    source = published.load(lpc)
+    near = ways_beside(claim(lpc, "redis", "ops_per_s", "16K (16KPS)"), source, STUDIES)
+    assert [(one.study, one.label, one.lacks, one.counts, one.guests, one.arch) for one in near] == [
+        (study, "redis", "", "lifetime_faults", "emulated", "arm64")
+        for study in ("lpc-2024-base-pages", "lpc-2024-base-pages-debian")
+    ]
+    assert ways_beside(claim(lpc, "kernel-build", "page_faults", "16K (16KPS)"), source, STUDIES) == []

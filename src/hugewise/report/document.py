@@ -100,7 +100,8 @@ class Table:
     metrics the first column names metrics, so that one can be chosen (what a row says of one stands behind a colon)
     titled  the caption stands above as a heading already, and Markdown leaves it out
     turned  a terminal shows rows as columns: for many figures of few arms
-    linked  columns in which names of pages beside this one (`redhat-2021.md`) are links to them in Markdown
+    linked  columns in which names of pages beside this one (`redhat-2021.md`) and addresses (https) are links in
+            Markdown: of our own words alone
     """
 
     caption: str

@@ -112,8 +112,13 @@ def _taken(one: _Held) -> tuple[object, ...]:
 
 
 def _came_out(one: _Held) -> str:
-    """Whether a verdict was there within the pairs that were forecast."""
+    """Whether a verdict was there within the pairs that were forecast: fewer are no failure of the forecast, which is
+    for a change as large as the margin.
+    """
     needed = one.before.needed or 0
-    if one.verdict in _DECIDED:
-        return "yes" if one.after.pairs <= needed else "it took more"
-    return "ended before" if one.after.pairs < needed else "no"
+    if one.verdict not in _DECIDED:
+        return "ended before" if one.after.pairs < needed else "not decided by then"
+    if one.after.pairs < needed:
+        larger = one.verdict != "equivalent"
+        return "decided sooner: larger effects than the margin take fewer pairs" if larger else "decided sooner"
+    return "decided with as many" if one.after.pairs == needed else "decided later: it took more"

@@ -14,6 +14,8 @@ __all__ = ["escape", "markdown"]
 
 _PAGE = re.compile(r"(?<![^\s,(])([A-Za-z0-9][A-Za-z0-9._=+-]{0,119}\.md)(?![^\s,);:])")
 """The name of a page between blanks, commas or brackets: no path, and no address of anything elsewhere."""
+_ADDRESS = re.compile(r"(?<!\S)(https://[A-Za-z0-9./_#?=&%+-]*[A-Za-z0-9/])(?=[;,]?(?:\s|$))")
+"""An address between blanks, as it stands in the columns that may have links: escapes in it would break it."""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|&~$])")
 
 
@@ -106,7 +108,11 @@ def _table(table: doc.Table) -> str:
 
 
 def _linked(text: str) -> str:
-    """The text with every name of a page in it as a link. A name that could be anything else in Markdown stays text."""
+    """The text with every address and name of a page in it as a link. What could be anything else stays text."""
+    return "".join(f"<{part}>" if place % 2 else _with_pages(part) for place, part in enumerate(_ADDRESS.split(text)))
+
+
+def _with_pages(text: str) -> str:
     return "".join(
         f"[{escape(part)}]({part})" if place % 2 else escape(part) for place, part in enumerate(_PAGE.split(text))
     )

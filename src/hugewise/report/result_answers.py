@@ -11,21 +11,26 @@ machine, the counter or the arm that was not there.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from hugewise.analysis.forecast import TYPICAL, Forecast, Row
 from hugewise.analysis.signs import BEYOND, NOT_HERE, Size, size
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.published_rows import Measured, PublishedFinding, PublishedPoint
-from hugewise.quantity import format_duration
-from hugewise.report import numbers
+from hugewise.report import needs, numbers, unmeasured
 from hugewise.report.numbers import NOTHING
 from hugewise.report.result_claims import OPEN, STANDINGS, Claimed, Standing, found_here, measured_of
 from hugewise.report.result_page import PageData
 from hugewise.report.source_claims import Guests, SourceClaim, Way
 from hugewise.study.workload import SMALL
 
-__all__ = ["Answer", "Told", "answer", "open_pairs", "way_words"]
+__all__ = ["REASONS", "Answer", "Open", "Told", "answer", "open_pairs", "planned_words", "way_words"]
+
+Open = Literal["not run", "undecided or not judged", "no counter, or another machine", "no study"]
+"""Why a claim is open: no run was made of what tests it; the runs that were made do not tell; the machine could not; or
+nothing that there is tests it, or it prints nothing that could be tested.
+"""
+REASONS: tuple[Open, ...] = ("not run", "undecided or not judged", "no counter, or another machine", "no study")
 
 _ANOTHER = "a run that measures it"
 _UNPRINTED = "a published change: none is printed"
@@ -38,6 +43,7 @@ _LACKING = (
     *(" was not run in this cell", " was not compared in this cell", " is not varied here", " has one level here"),
 )
 """Of the reasons of `analysis.beside`: the run had no such arm or cells, which another run may have."""
+_UNMEASURED = "no metric of this cell"
 _OPEN = ("equivalent here", "undecided here", "no verdict here", "not judged here", "no change published", BEYOND)
 """What is open, the best founded first."""
 
@@ -57,6 +63,7 @@ class Answer(NamedTuple):
     takes  what a verdict would take
     where  the names of the pages
     size   where the published change lies beside the interval of what was found; null where one of both is not there
+    open   why it is not decidable here; null where it was decided
     """
 
     standing: Standing
@@ -64,22 +71,27 @@ class Answer(NamedTuple):
     takes: str
     where: tuple[str, ...]
     size: Size | None = None
+    open: Open | None = None
 
 
-def answer(
+def answer(  # noqa: PLR0917
     claim: SourceClaim,
     told: Sequence[Told],
     ways: Sequence[Way] = (),
     elsewhere: Sequence[str] = (),
     data: Sequence[PageData] = (),
+    near: Sequence[Way] = (),
 ) -> Answer:
-    """The claim's answer. `ways`: studies that test it; `elsewhere`: studies that have its arms on other workloads."""
+    """The claim's answer. `ways`: studies that test it; `elsewhere`: studies that have its arms on other workloads;
+    `near`: those that have them on the workload, in a cell that is set beside nothing published.
+    """
     by = {word: [one for one in told if one.claimed.standing == word] for word in STANDINGS}
     for_it, against, undecided = by.values()
     if for_it and against:
         pages = {one.page for one in (*for_it, *against)}
         both = f"confirmed in {_places(for_it, pages)}, contradicted in {_places(against, pages)}: here it depends"
-        return Answer(OPEN, both, "what the cells differ in, as a factor of one study", _pages([*for_it, *against]))
+        factor = "what the cells differ in, as a factor of one study"
+        return Answer(OPEN, both, factor, _pages([*for_it, *against]), open="undecided or not judged")
     if decided := for_it or against:
         best = max(decided, key=_weight)
         others = [one for one in decided if one is not best]
@@ -87,27 +99,81 @@ def answer(
         return Answer(best.claimed.standing, f"{_found(best)}{also}", NOTHING, _pages([best, *others]), _size(best))
     if undecided:
         best = min(undecided, key=lambda one: (_rank(one), -_weight(one)[1]))
-        untried = list(_untried(claim, [one for one in ways if one not in _tried(told, ways)], ways, elsewhere, data))
-        takes = "; or ".join(_takes(best, untried)) if claim.printed else _UNPRINTED
-        return Answer(OPEN, _found(best), takes or _ANOTHER, _pages([best]), _size(best))
-    found = "not run" if ways else "no study of hugewise has these arms on this workload"
-    takes = "; or ".join(_untried(claim, ways, ways, elsewhere, data)) if claim.printed else _UNPRINTED
-    return Answer(OPEN, found, takes, ())
+        left = [one for one in ways if one not in _tried(told, ways)]
+        untried = list(_untried(claim, left, ways or near, elsewhere, data))
+        takes = "; or ".join(_takes(best, untried, ways)) if claim.printed else _UNPRINTED
+        open_ = _open(best, left) if claim.printed else "no study"
+        return Answer(OPEN, _found(best), takes or _ANOTHER, _pages([best]), _size(best), open_)
+    takes = "; or ".join(_untried(claim, ways or near, ways or near, elsewhere, data)) if claim.printed else _UNPRINTED
+    return Answer(OPEN, _not_run(ways, near), takes, (), open=_unmet(ways or near) if claim.printed else "no study")
 
 
-def open_pairs(data: PageData, cell: str, arm: str) -> tuple[Forecast, Row] | None:
-    """The forecast of a comparison by the newest run that has one with its pairs."""
+def _not_run(ways: Sequence[Way], near: Sequence[Way]) -> str:
+    """Why there is nothing of a claim that no run has met."""
+    if ways:
+        return "not run"
+    if not near:
+        return "no study of hugewise has these arms on this workload"
+    of = ", ".join(dict.fromkeys(way.study for way in near))
+    counts = f", and judges {near[0].counts} where its guests are emulated" if near[0].counts else ""
+    return f"not run: the cell {near[0].label} of {of} has the arms{counts}"
+
+
+def _unmet(ways: Sequence[Way]) -> Open:
+    """What a claim is waiting for that none of these has met."""
+    judging = [way for way in ways if not way.lacks]
+    if not judging:
+        return "no study"
+    return "no counter, or another machine" if all(way.guests for way in judging) else "not run"
+
+
+def _open(best: Told, left: Sequence[Way]) -> Open:
+    """Why a claim that runs have met is open; `left`: ways that none has taken."""
+    reason = _reason(best.claimed.row)
+    if measured_of(best.claimed.row) and best.claimed.how != NOT_HERE:
+        return "undecided or not judged"
+    if any(part in reason for part in _LACKING) or reason.startswith(_UNMEASURED):
+        return _unmet(left)
+    return "no counter, or another machine"
+
+
+def open_pairs(data: PageData, cell: str, arm: str, metric: str) -> tuple[Forecast, Row] | None:
+    """The forecast of a comparison in one metric by the newest run that has one with its pairs."""
+    key = (cell, arm, metric, TYPICAL)
     for run in data.runs:
         if run.forecast is not None:
             for row in run.forecast.rows:
-                if (row.cell, row.arm, row.end_point) == (cell, arm, TYPICAL) and row.needed is not None:
+                if (row.cell, row.arm, row.metric, row.end_point) == key and row.needed is not None:
                     return run.forecast, row
     return None
 
 
 def way_words(way: Way, data: Sequence[PageData]) -> str:
     """What to type to take the way, what it needs, and how long it takes if a page knows that."""
-    return f"{way.command}{_NEEDS[way.guests]}{_left_out(way, data)}{_hours(way, data)}"
+    return ways_words([way], data)
+
+
+def ways_words(ways: Sequence[Way], data: Sequence[PageData]) -> str:
+    """As `way_words`, of several: what they need alike is told once."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for way in ways:
+        where = f"{_needs(way)}{_left_out(way, data)}"
+        if way.lacks:
+            quantity = "that quantity" if way.counts else way.lacks
+            cell = f"a cell {way.label} that judges {quantity} as well (key also)"
+            alike.setdefault((cell, where), []).append(way.study)
+        else:
+            alike.setdefault(("", f"{where}{_hours(way, data)}"), []).append(way.command)
+    return "; or ".join(_alike(cell, what, where) for (cell, where), what in alike.items())
+
+
+def _alike(cell: str, what: Sequence[str], where: str) -> str:
+    """A cell that studies lack, or commands, with what they need."""
+    if cell:
+        return f"{cell} in {' or '.join(what)}{where}"
+    if where and len(what) > 1:
+        return f"{' or '.join(what)}, each{where}"
+    return f"{'; or '.join(what)}{where}"
 
 
 def _weight(one: Told) -> tuple[float, int]:
@@ -153,12 +219,12 @@ def _reason(row: PublishedPoint | PublishedFinding) -> str:
     return row.reason or next((level.reason for level in levels if level.reason), "")
 
 
-def _takes(best: Told, untried: Sequence[str]) -> Iterator[str]:
-    """What would decide it, one or the other; `untried`: what no run has tried."""
+def _takes(best: Told, untried: Sequence[str], ways: Sequence[Way]) -> Iterator[str]:
+    """What would decide it, one or the other; `untried`: what no run has tried; `ways`: all that there are."""
     row, how = best.claimed.row, best.claimed.how
     found = measured_of(row)
     if not found or how == NOT_HERE:
-        yield from _obstacle(best, untried)
+        yield from _obstacle(best, untried, ways)
     elif "within that margin" in how and isinstance(row, PublishedPoint):
         yield f"a margin below {abs(row.percent or 0):g}%"
     elif "; " in how:
@@ -166,42 +232,70 @@ def _takes(best: Told, untried: Sequence[str]) -> Iterator[str]:
     elif how == BEYOND:
         yield f"a cell of what is said{f': {row.condition}' if isinstance(row, PublishedFinding) else ''}"
     elif how == "not judged here":
-        yield f"a run that judges {found[0][1].metric}, which was measured beside what is judged"
+        yield _judging(best, found[0][0], found[0][1].metric, ways)
     else:
         ends = found if len(found) < 3 else (found[0], found[-1])
         yield "; ".join(_more(best.data, cell, measured) for cell, measured in ends)
 
 
-def _obstacle(best: Told, untried: Sequence[str]) -> Iterator[str]:
+def _judging(best: Told, cell: str, metric: str, ways: Sequence[Way]) -> str:
+    """What judges a metric that was measured beside what its run judged: the study by now, or none."""
+    own = [way for way in ways if way.study == best.data.runs[0].results.study and way.has(cell)]
+    now = next((way for way in own if not way.lacks), None)
+    if now is None:
+        return f"a cell that judges {metric} as well (key also): here it was measured beside what is judged"
+    return f"{now.command}, which judges {metric} by now"
+
+
+def _obstacle(best: Told, untried: Sequence[str], ways: Sequence[Way]) -> Iterator[str]:
     """What was in the way of a measurement."""
     reason = _reason(best.claimed.row)
     if reason.startswith("left out: "):
         yield _had(best.data, reason.removeprefix("left out: "))
     elif reason == NOT_IN_EMULATION:
         yield "a processor's own clock and counters (KVM)"
-    elif reason.startswith("no metric of this cell"):
+    elif reason.startswith(_UNMEASURED):
+        if lacks := next((way.lacks for way in ways if way.lacks), ""):
+            yield f"a machine that measures {lacks}, and a cell that judges it (key also): none does"
+            return
         yield "a run that measures it in that cell"
     elif not any(part in reason for part in _LACKING):
         lacking = reason == "0 in both" or reason.endswith(" is 0")
-        yield "a cell in which it is not 0" if lacking else "another machine or hypervisor"
+        yield "a cell in which it is not 0" if lacking else f"another machine or hypervisor{_unjudged(ways)}"
         return  # a run of other cells would lack it too
     yield from untried
 
 
+def _unjudged(ways: Sequence[Way]) -> str:
+    """That no cell judges it, wherever it is measured."""
+    lacks = next((way.lacks for way in ways if way.lacks), "")
+    return f", and a cell that judges {lacks} (key also)" if lacks and all(way.lacks for way in ways) else ""
+
+
 def _more(data: PageData, cell: str, measured: Measured) -> str:
     """How many pairs a verdict takes, by the page's forecast."""
-    known = open_pairs(data, cell, measured.arm)
+    known = open_pairs(data, cell, measured.arm, measured.metric)
     if known is None:
         return f"more than {measured.n} pairs in {cell}: from so few there is no forecast"
     forecast, row = known
-    time = "" if row.seconds is None or row.needed is None else f", {format_duration(row.needed * row.seconds)}"
-    return f"{row.needed:,} pairs{time} in {cell}, for a change of {numbers.percent(forecast.effect)}"
+    return f"{planned_words(row)} in {cell}, for a change of {numbers.percent(forecast.effect)}"
+
+
+def planned_words(row: Row) -> str:
+    """The pairs of a forecast, with what few pairs leave open, and their time."""
+    count, _, few = needs.pairs(row).partition(" (")
+    time = "" if row.seconds is None else f", {needs.hours(row)}"
+    return f"{count} pairs{f' ({few}' if few else ''}{time}"
 
 
 def _had(data: PageData, reason: str) -> str:
     left = (one for run in data.runs for one in run.results.left_out if one.reason == reason)
     packages = dict.fromkeys(name for one in left for name in one.packages)
-    return f"the packages {', '.join(packages)}" if packages else f"a machine where this is not so: {reason}"
+    return (
+        f"the packages {', '.join(packages)}"
+        if packages
+        else f"a machine on which it can run (left out here: {reason})"
+    )
 
 
 def _untried(
@@ -212,8 +306,9 @@ def _untried(
     data: Sequence[PageData],
 ) -> Iterator[str]:
     """The ways that no run has taken, those on the host first; where there are no ways at all, what a study needs."""
-    for one in sorted(untried, key=lambda one: bool(one.guests))[:_MOST]:
-        yield way_words(one, () if claim.parameters else data)  # a trend takes more than the verdicts of its ends
+    named = sorted(untried, key=lambda one: (bool(one.lacks), bool(one.guests)))[:_MOST]
+    if named:
+        yield ways_words(named, () if claim.parameters else data)  # a trend takes more than the verdicts of its ends
     if not ways:
         limits = ", ".join(f"{name} up to {most:g}" for name, most in claim.within)
         grows = f" and several levels of {' or '.join(claim.parameters)}" if claim.parameters else ""
@@ -241,21 +336,30 @@ _NEEDS: Mapping[Guests, str] = {
 }
 
 
+def _needs(way: Way) -> str:
+    """What its guests need, and of which architecture the machine then is."""
+    machine = f" on an {way.arch} machine" if way.guests == "emulated" and way.arch is not None else ""
+    return f"{machine}{_NEEDS[way.guests]}"
+
+
 def _left_out(way: Way, data: Sequence[PageData]) -> str:
     """Why a run of it left the arm out, which another machine may not."""
     for results in (run.results for page in data for run in page.runs if run.results.study == way.study):
         for one in results.left_out:
             if one.policy == way.policy and (one.cell == "*" or way.has(one.cell)):
-                return f" on a machine where this is not so: {one.reason}"
+                return f" on a machine on which {way.policy} can run (left out here: {one.reason})"
     return ""
 
 
 def _hours(way: Way, data: Sequence[PageData]) -> str:
-    """What a verdict takes if it is as noisy as a measured neighbour, as the page of the study has it."""
-    for page in data:
+    """What a verdict takes if it is as noisy as a measured neighbour, as the page of the study has it; of a metric
+    beside the cell's own nothing is known.
+    """
+    for page in () if way.beside else data:
         newest = page.runs[0].results
         if (newest.study, newest.options.get("scale", SMALL)) == (way.study, way.scale):
             for one in page.unmeasured:
                 if way.has(one.cell) and one.pairs is not None and one.seconds is not None:
-                    return f" ({one.pairs:,} pairs, {format_duration(one.seconds)}, if as noisy as {one.neighbour})"
+                    told = f"{unmeasured.pairs(one)} pairs, {unmeasured.hours(one)}"
+                    return f" ({told}, if as noisy as {unmeasured.like(one)})"
     return ""

@@ -14,10 +14,9 @@ from hugewise import workloads
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.plan.cells import Resolved, resolve
 from hugewise.published.folklore import CommonClaim, claims
-from hugewise.quantity import format_duration
 from hugewise.report.document import Document, Line, table
 from hugewise.report.numbers import NOTHING
-from hugewise.report.result_answers import open_pairs, way_words
+from hugewise.report.result_answers import open_pairs, planned_words, way_words
 from hugewise.report.result_claims import STANDINGS
 from hugewise.report.result_page import PageData
 from hugewise.report.sentences import effect_of
@@ -70,7 +69,7 @@ def folklore(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
                 "What is commonly said of page sizes, and what the studies found of it. A claim is confirmed here where"
                 " comparisons decided for it and none against it; the reverse contradicts it; both make it mixed here."
             ),
-            table("claims", head, rows, len(head), linked=(len(head) - 1,)),
+            table("claims", head, rows, len(head), linked=(1, len(head) - 1)),
         ),
         sections=(),
     )
@@ -106,7 +105,8 @@ def reached(claim: CommonClaim, study: Study) -> Iterator[Way]:
             if (arm := _arm(claim, there, cell)) is not None:
                 seen.add(label)
                 timed: Guests = "emulated" if study.guest is not None and claim.metric is None else ""
-                yield Way(study.name, label, labels, arm, scale, timed)
+                beside = claim.metric is not None and claim.metric != cell.metric.name
+                yield Way(study.name, label, labels, arm, scale, timed, beside=beside)
 
 
 def _arm(claim: CommonClaim, study: Study, cell: Resolved) -> str | None:
@@ -148,10 +148,12 @@ def _of_cell(claim: CommonClaim, page: str, data: PageData, results: Results, ce
 
 
 def _is_of(claim: CommonClaim, cell: CellResult, one: Comparison) -> bool:
-    """Whether the comparison is of what is claimed: memory is no part of a claim that does not name it."""
+    """Whether the comparison is of what is claimed: memory and the number of faults are no part of a claim that does
+    not name them.
+    """
     if claim.metric is not None:
         return one.metric == claim.metric
-    return one.metric == cell.metric.name or not one.metric.endswith("_bytes")
+    return one.metric == cell.metric.name or not one.metric.endswith(("_bytes", "_faults"))
 
 
 def _side(claim: CommonClaim, arm: Side, baseline: Side) -> int:
@@ -184,15 +186,15 @@ def _pairs(votes: Sequence[_Vote]) -> str:
     """What the comparison that is nearest to a verdict takes, by its page's forecast; empty where there is none."""
     known = []
     for vote in votes:
-        planned = open_pairs(vote.data, vote.cell, vote.one.arm)
-        if planned is not None and planned[1].metric == vote.one.metric:
+        planned = open_pairs(vote.data, vote.cell, vote.one.arm, vote.one.metric)
+        if planned is not None:
             row = planned[1]
             if row.needed is not None and row.seconds is not None:
-                known.append((row.needed * row.seconds, row.needed, vote))
+                known.append((row.needed * row.seconds, row, vote))
     if not known:
         return ""
-    seconds, pairs, vote = min(known, key=lambda one: one[0])
-    return f"{pairs:,} pairs, {format_duration(seconds)} in {vote.cell}, {vote.one.arm}"
+    _, row, vote = min(known, key=lambda one: one[0])
+    return f"{planned_words(row)} in {vote.cell}, {vote.one.arm}: {vote.one.metric}"
 
 
 def _takes(claim: CommonClaim, found: Mapping[str, PageData], studies: Sequence[Study]) -> str:

@@ -9,7 +9,7 @@ is chosen by hand, and none is left out because no run met it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hugewise import published
@@ -18,15 +18,30 @@ from hugewise.published import Published
 from hugewise.report.document import Block, Document, Line, Points, Section, Table, table
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
-from hugewise.report.result_answers import Answer, Told, answer
+from hugewise.report.result_answers import REASONS, Answer, Open, Told, answer
 from hugewise.report.result_claims import OPEN, STANDINGS, claim_of
 from hugewise.report.result_folklore import folklore
 from hugewise.report.result_page import MARK, RESERVED, PageData, claims_of, made_here, read, refuse_others, standing
-from hugewise.report.source_claims import SourceClaim, arms_elsewhere, claims_in, restating, shipped_studies, ways
+from hugewise.report.source_claims import (
+    SourceClaim,
+    arms_elsewhere,
+    claims_in,
+    restating,
+    shipped_studies,
+    together,
+    ways,
+    ways_beside,
+)
 from hugewise.study.study import Study
 
 __all__ = ["check", "folklore", "overview", "pages", "write"]
 
+_BECAUSE: Mapping[Open, str] = {
+    "not run": "not run yet",
+    "undecided or not judged": "measured with too few pairs or beside what is judged",
+    "no counter, or another machine": "not measurable on the machines of the runs",
+    "no study": "that no study judges, or of which no change is printed",
+}
 _CLAIM = ("claim", "here", "what was found, or why not", "what it would take", "page")
 
 
@@ -68,9 +83,20 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
         counts = Counter(one.standing for one in answers.values())
         sizes = [one.size for one in answers.values() if one.size is not None]
         within = f"{sizes.count('within')} of {len(sizes)}" if sizes else NOTHING
-        rows.append((_title(source), len(answers), *(counts[word] for word in STANDINGS), within))
-        sections.append(Section(_title(source), tuple(_source(source, answers, found, known))))
-    head = ("publication", "claims", *STANDINGS, "published change within our interval")
+        reasons = Counter(one.open for one in answers.values())
+        decided, of = [counts[word] for word in STANDINGS if word != OPEN], [reasons[word] for word in REASONS]
+        rows.append((_title(source), len(answers), *decided, *of, within))
+        sections.append(
+            Section(_title(source), (Line(_outcome(answers.values())), *_source(source, answers, found, known)))
+        )
+    said = [word for word in STANDINGS if word != OPEN]
+    head = (
+        "publication",
+        "claims",
+        *said,
+        *(f"open: {why}" for why in REASONS),
+        "published change within our interval",
+    )
     return Document(
         title="Results",
         lead=(
@@ -86,6 +112,16 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
         ),
         sections=tuple(sections),
     )
+
+
+def _outcome(answers: Collection[Answer]) -> str:
+    """What became of a publication's claims, in a sentence."""
+    counts, reasons = Counter(one.standing for one in answers), Counter(one.open for one in answers)
+    decided = [f"{counts[word]} {word}" for word in STANDINGS if word != OPEN and counts[word]]
+    open_ = ", ".join(f"{reasons[why]} {_BECAUSE[why]}" for why in REASONS if reasons[why])
+    of = f"Of its {len(answers)} claim{'' if len(answers) == 1 else 's'}"
+    told = " and ".join(decided) or "none was decided here"
+    return f"{of}, {told}{f'; open: {open_}' if open_ else ''}."
 
 
 def _pages(found: Mapping[str, PageData]) -> Table:
@@ -122,6 +158,7 @@ def _answers(source: Published, found: Mapping[str, PageData], studies: Sequence
             ways(claim, source, studies),
             arms_elsewhere(claim, source, studies),
             every,
+            ways_beside(claim, source, studies),
         )
         for claim in claims_in(source)
     }
@@ -138,11 +175,11 @@ def _source(
     if rows:
         yield table("the studies that restate it", ("study", "question", "page"), rows, 3, linked=(2,))
     for entry in dict.fromkeys(claim.entry for claim in answers):
-        of_entry = [
-            (claim.said, one.standing, one.found, one.takes, ", ".join(f"{name}.md" for name in one.where) or NOTHING)
-            for claim, one in answers.items()
-            if claim.entry == entry
-        ]
+        alike: dict[Answer, list[SourceClaim]] = {}
+        for claim, one in answers.items():
+            if claim.entry == entry:
+                alike.setdefault(one, []).append(claim)
+        of_entry = [(together(every), one.standing, one.found, one.takes, _linked(one)) for one, every in alike.items()]
         yield table(entry, _CLAIM, of_entry, len(_CLAIM), linked=(len(_CLAIM) - 1,))
     classified = tuple(f"“{one.text}”" for one in source.findings if one.claim)
     if classified:
@@ -152,6 +189,10 @@ def _source(
     if alone:
         yield Line(f"Said in words that no comparison of two arms tests, and {OPEN}:")
         yield Points(alone)
+
+
+def _linked(one: Answer) -> str:
+    return ", ".join(f"{name}.md" for name in one.where) or NOTHING
 
 
 def _studies(

@@ -12,6 +12,7 @@ are never chosen by what they found: `add` takes each, and several are judged to
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from hugewise.report.numbers import NOTHING
 from hugewise.report.result_claims import STANDINGS, Claimed, beyond, claim_line, claimed, differing
 from hugewise.report.result_data import PageData, PageRun, newest_first, read, records, slim
 from hugewise.report.result_pilots import foretelling, pilots_beside, with_pilot
-from hugewise.report.result_runs import derived, facts
+from hugewise.report.result_runs import delivered, derived, facts, measured_cells, other_machines
 from hugewise.report.sections import beside
 from hugewise.report.sections.levels import levels
 from hugewise.report.sections.stand_ins import stand_ins_of_cells
@@ -69,6 +70,8 @@ RESERVED = ("overview", "folklore")
 """Pages that are made of all others (`result_overview`)."""
 
 _TOGETHER = "The runs together"
+_OLDER = "Not in the newest run: cells as that of "
+_DECIDED = {"better", "worse", "equivalent"}
 
 
 def add(path: Path, run: Path, whole: Study | None = None, listed: CellList | None = None) -> list[Path]:
@@ -221,7 +224,7 @@ def standing(data: PageData) -> Iterator[tuple[PageRun, Results]]:
 
 def _decided(found: Results) -> str:
     """How many comparisons of a run were decided, of what it measured."""
-    decided = sum(one.verdict in {"better", "worse", "equivalent"} for one in _compared(found))
+    decided = sum(one.verdict in _DECIDED for one in _compared(found))
     return (
         f"{decided} of {sum(1 for _ in _compared(found))} comparisons were decided at "
         f"{numbers.percent(found.confidence)}, which they share; margin of equivalence "
@@ -231,12 +234,28 @@ def _decided(found: Results) -> str:
 
 
 def _lead(data: PageData) -> Iterator[str]:
-    newest = data.runs[0].results
-    yield _decided(newest)
+    newest, several = data.runs[0].results, list(standing(data))
+    if len(several) > 1:
+        every = [one for _, found in several for one in _compared(found)]
+        decided = sum(one.verdict in _DECIDED for one in every)
+        yield f"{decided} of {len(every)} comparisons were decided, each cell as the newest run of it found it."
+    yield f"{'Of the newest run: ' if len(several) > 1 else ''}{_decided(newest)}"
     if len(data.runs) > 1:
-        yield f"The figures are of the newest of {len(data.runs)} runs; “{_TOGETHER}” judges all of them."
+        yield (
+            f"The figures are of the newest of {len(data.runs)} runs{''.join(_older(several))};"
+            f" “{_TOGETHER}” judges what several of them have."
+        )
+    yield from other_machines([one.results for one in data.runs])
     if newest.beside is not None:
         yield from beside.introduction(newest.beside)
+
+
+def _older(several: Sequence[tuple[PageRun, Results]]) -> Iterator[str]:
+    """The cells whose figures are of an older run, and the sections that have them."""
+    for _, found in several[1:]:
+        cells = ", ".join(cell.cell for cell in found.cells)
+        yield f", but those of {cells}: they are of an older run, in “{_OLDER}{numbers.when(found.started)} found them”"
+        yield " and what stands below it of that run"
 
 
 def _compared(results: Results) -> Iterator[Comparison]:
@@ -264,7 +283,7 @@ def _verdicts(results: Results) -> Block:
     rows = [
         (
             *(cell.cell, one.arm, one.baseline, one.metric),
-            *(effect_of(one), one.n, numbers.share(one.delivered_share), f"{SYMBOLS[one.verdict]} {one.verdict}"),
+            *(effect_of(one), one.n, delivered(one), f"{SYMBOLS[one.verdict]} {one.verdict}"),
         )
         for cell in results.cells
         for one in cell.judged
@@ -284,12 +303,12 @@ def _earlier(data: PageData) -> Iterator[Section]:
     for one, found in standing(data):
         if one is not data.runs[0]:
             yield Section(
-                f"Not in the newest run: cells as that of {numbers.when(found.started)} found them",
+                f"{_OLDER}{numbers.when(found.started)} found them",
                 (Line(f"Of that run as a whole: {_decided(one.results)}"), _verdicts(found)),
             )
-            yield from carried(found)
-            yield from _open(found, one.forecast)
-            yield from levels(found)
+            for section in (*carried(found), *_open(found, one.forecast), *levels(found)):
+                of = f"{section.title}: the run of {numbers.when(found.started)}"
+                yield dataclasses.replace(section, title=of)
 
 
 def _open(results: Results, planned: Forecast | None) -> Iterator[Section]:
@@ -359,6 +378,7 @@ def _together(data: PageData) -> Iterator[Section]:
 
 def _facts(data: PageData) -> Iterator[Block]:
     yield facts("the runs", ((one.results, one.derived) for one in data.runs))
+    yield measured_cells("the cells that were measured", [one.results for one in data.runs])
     if data.pilots:
         yield Line("A pilot is measured to plan from: what it forecast stands above, and nothing is judged by it.")
         yield facts("the pilots", ((one.results, "") for one in data.pilots))

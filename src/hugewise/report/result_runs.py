@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from hugewise import workloads
 from hugewise.model.design import ESTIMANDS, must_agree
-from hugewise.model.results import CellResult, Results
+from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.plan.cells import resolve
 from hugewise.plan.plan import EVERY
 from hugewise.quantity import format_duration
@@ -18,7 +18,7 @@ from hugewise.report.numbers import NOTHING
 from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
 
-__all__ = ["derived", "facts"]
+__all__ = ["delivered", "derived", "facts", "measured_cells", "other_machines"]
 
 
 def facts(caption: str, runs: Iterable[tuple[Results, str]]) -> Block:
@@ -39,6 +39,31 @@ def facts(caption: str, runs: Iterable[tuple[Results, str]]) -> Block:
             ("memory delivered as promised", _delivered(found.cells)),
         ]
     return table(caption, ("what", "of it"), rows, 2)
+
+
+def measured_cells(caption: str, runs: Iterable[Results]) -> Block:
+    """What each cell ran, and with what: every parameter that is set to anything. Alike in several runs: once."""
+    rows = dict.fromkeys(
+        (cell.cell, cell.workload, _parameters(cell), cell.memory_age) for run in runs for cell in run.cells
+    )
+    return table(caption, ("cell", "workload", "parameters", "memory of the machine"), list(rows), 4)
+
+
+def other_machines(runs: Sequence[Results]) -> Iterator[str]:
+    """A sentence, where the runs were not made on machines that say the same of themselves."""
+    found = dict.fromkeys(_machine(run) for run in runs)
+    if len(found) > 1:
+        yield f"The runs were made on machines that differ: {'; '.join(found)}."
+
+
+def delivered(one: Comparison) -> str:
+    """The share of memory that had the promised pages; below all of it, whether the setting was judged whatever it was.
+
+    `4.3%, as a setting`.
+    """
+    told = numbers.share(one.delivered_share)
+    less = one.delivered_share is not None and told != "100%"
+    return f"{told}, as a setting" if less and one.judged == "setting" else told
 
 
 def derived(results: Results, whole: Study) -> str:
@@ -135,8 +160,10 @@ def _machine(results: Results) -> str:
         return known.get(name) if isinstance(known, Mapping) else None
 
     cpus, total = of("cpu", "count"), of("memory", "total_bytes")
+    family, number = of("cpu", "family"), of("cpu", "model_number")
     parts = [
         of("cpu", "model"),
+        f"family {family}, model {number}" if family and number else None,
         f"{cpus} CPUs" if cpus else None,
         numbers.size(total) if isinstance(total, int) else None,
         f"kernel {of('kernel', 'release')}" if of("kernel", "release") else None,
@@ -145,5 +172,31 @@ def _machine(results: Results) -> str:
 
 
 def _delivered(cells: Sequence[CellResult]) -> str:
-    shares = [arm.delivered_share for cell in cells for arm in cell.arms if arm.delivered_share is not None]
-    return f"{numbers.share(min(shares))} to {numbers.share(max(shares))} over the arms" if shares else NOTHING
+    told = []
+    for judged, words in (("backing", "over the arms"), ("setting", "over those judged as settings")):
+        arms = [arm for cell in cells for arm in cell.arms if arm.judged == judged]
+        shares = [arm.delivered_share for arm in arms if arm.delivered_share is not None]
+        ends = dict.fromkeys(numbers.share(end(shares)) for end in (min, max)) if shares else {}
+        told += [f"{' to '.join(ends)} {words}"] if ends else []
+    return "; ".join(told) or NOTHING
+
+
+def _parameters(cell: CellResult) -> str:
+    """`keys 7200000, memory 1.12 GiB, duration 10 s`, without those that are empty, 0 or off."""
+    known = workloads.discover().get(cell.workload)
+    types = {} if known is None else {one.name: one.type for one in known.parameters}
+
+    def value(name: str, found: object) -> str:
+        if isinstance(found, list | tuple):
+            return " ".join(map(str, found))
+        if isinstance(found, int | float) and not isinstance(found, bool):
+            match types.get(name):
+                case "size":
+                    return numbers.size(found)
+                case "duration":
+                    return f"{found:g} s"
+                case _:
+                    return f"{found:,}" if isinstance(found, int) else f"{found:g}"
+        return "on" if found is True else str(found)
+
+    return ", ".join(f"{name} {value(name, found)}" for name, found in cell.parameters.items() if found) or NOTHING

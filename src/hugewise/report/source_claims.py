@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
-from hugewise import published
+from hugewise import published, workloads
 from hugewise.analysis.beside import cell_of
 from hugewise.analysis.changes import known_metrics
 from hugewise.analysis.figure import PublishedFigure, figures
@@ -21,8 +21,10 @@ from hugewise.study.study import Study
 from hugewise.study.workload import SMALL, WorkloadUse
 
 __all__ = ["Guests", "SourceClaim", "Way", "arms_elsewhere", "claims_in", "restating", "shipped_studies", "ways"]
+__all__ += ["together", "ways_beside"]
 
 Guests = Literal["", "emulated", "counting"]
+_UNPRINTED = "no change printed"
 
 
 class SourceClaim(NamedTuple):
@@ -34,6 +36,7 @@ class SourceClaim(NamedTuple):
     parameters  of a trend: it grows with one of these
     within      the largest levels of a workload's parameters that the source speaks of
     printed     the source prints a change, or says it in words: without, nothing can be held against it
+    change      of a figure: what it prints, in a word
     """
 
     key: tuple[str, ...]
@@ -45,6 +48,7 @@ class SourceClaim(NamedTuple):
     parameters: tuple[str, ...] = ()
     within: tuple[tuple[str, float], ...] = ()
     printed: bool = True
+    change: str = ""
 
 
 class Way(NamedTuple):
@@ -55,6 +59,10 @@ class Way(NamedTuple):
     guests  emulated  its guests need a processor for this (KVM): emulated ones do not measure it
             counting  the study counts instructions, which nothing but emulation does
             empty     neither: it can be measured wherever the study runs
+    lacks   the metric that tells it, where the workload does not judge that; empty where it does
+    counts  what emulated guests are judged by in its place, where they do not measure it
+    arch    of its guests; null: those of the machine
+    beside  it is judged beside the metric of the cell, by whose forecast nothing is known of it
     """
 
     study: str
@@ -63,6 +71,10 @@ class Way(NamedTuple):
     policy: str
     scale: str
     guests: Guests = ""
+    lacks: str = ""
+    counts: str = ""
+    arch: str | None = None
+    beside: bool = False
 
     @property
     def command(self) -> str:
@@ -100,6 +112,7 @@ def claims_in(source: Published) -> Iterator[SourceClaim]:
                 baseline=figure.baseline,
                 quantity=figure.quantity,
                 printed=figure.percent is not None,
+                change=_UNPRINTED if figure.percent is None else change_as_printed(figure.percent),
             )
         for finding in source.findings:
             if entry in finding.entries:
@@ -117,9 +130,23 @@ def claims_in(source: Published) -> Iterator[SourceClaim]:
                     )
 
 
+def together(claims: Sequence[SourceClaim]) -> str:
+    """Claims in as few words: figures of one quantity as a list, `wall_s, against 4K: 16K −15%, 64K −16%`."""
+    alike: dict[tuple[str, ...], list[SourceClaim]] = {}
+    for one in claims:
+        alike.setdefault((one.quantity or "", one.baseline) if one.change else one.key, []).append(one)
+    return "; ".join(
+        several[0].said
+        if len(several) == 1
+        else f"{several[0].quantity}, against {several[0].baseline}: "
+        + ", ".join(f"{one.arm} {one.change}" for one in several)
+        for several in alike.values()
+    )
+
+
 def _sentence(figure: PublishedFigure) -> str:
     if figure.percent is None:
-        return f"{figure.arm} beside {figure.baseline}: {figure.quantity}, no change printed"
+        return f"{figure.arm} beside {figure.baseline}: {figure.quantity}, {_UNPRINTED}"
     changes = "changes" if figure.percent else "does not change"
     by = f" by {change_as_printed(figure.percent)}" if figure.percent else " (0%)"
     return f"{figure.arm} {changes} {figure.quantity}{by} against {figure.baseline}"
@@ -131,6 +158,18 @@ def ways(claim: SourceClaim, source: Published, studies: Sequence[Study]) -> lis
     for study in restating(source, studies):
         for use in study.workload:
             if use.published == claim.entry:
+                found += list(_ways(claim, source, study, use))[:1]
+    return found
+
+
+def ways_beside(claim: SourceClaim, source: Published, studies: Sequence[Study]) -> list[Way]:
+    """As `ways`, of cells that compare these arms on a workload of the entry, and are set beside nothing published."""
+    every = restating(source, studies)
+    names = {use.name for study in every for use in study.workload if use.published == claim.entry}
+    found = []
+    for study in every:
+        for use in study.workload:
+            if use.published is None and use.name in names and use.counted is not None:
                 found += list(_ways(claim, source, study, use))[:1]
     return found
 
@@ -157,7 +196,14 @@ def _ways(claim: SourceClaim, source: Published, study: Study, use: WorkloadUse)
         fitting = [name for name in named if arms.get(name) == claim.arm and name != study.compared_with]
         if fitting and study.compared_with in named and _speaks_of(claim, there):
             labels = tuple(one.called for one in study.workload)
-            yield Way(study.name, use.called, labels, fitting[0], scale, _guests(claim, source, study, use))
+            guests = _guests(claim, source, study, use)
+            yield Way(
+                *(study.name, use.called, labels, fitting[0], scale, guests),
+                lacks=_lacks(claim, source, there, counted=study.guest is not None and not guests),
+                counts=(use.counted or "") if guests == "emulated" else "",
+                arch=None if study.guest is None else study.guest.arch,
+                beside=_beside(claim, source, there),
+            )
 
 
 def _speaks_of(claim: SourceClaim, use: WorkloadUse) -> bool:
@@ -175,11 +221,40 @@ def _speaks_of(claim: SourceClaim, use: WorkloadUse) -> bool:
     return not claim.parameters or any(len(levels(name)) > 1 for name in claim.parameters)
 
 
+def _lacks(claim: SourceClaim, source: Published, use: WorkloadUse, *, counted: bool) -> str:
+    """The metric of the claim, where the workload judges none that tells it; `counted`: guests that are emulated do."""
+    if claim.quantity is None:
+        return ""
+    names = _names(claim.quantity, source)
+    own = [use.counted or "page_faults"] if counted else _own(use)
+    if {*names} & {*own, *use.also}:
+        return ""
+    known = known_metrics(use.name)
+    return next((name for name in names if name in known), claim.quantity)
+
+
+def _beside(claim: SourceClaim, source: Published, use: WorkloadUse) -> bool:
+    """Whether metrics that tell the claim are declared beside the workload's own, and that is none of them."""
+    names = () if claim.quantity is None else _names(claim.quantity, source)
+    return bool({*names} & {*use.also}) and not {*names} & {*_own(use)}
+
+
+def _own(use: WorkloadUse) -> list[str]:
+    """The metric that the workload judges where time is measured."""
+    declared = workloads.discover().get(use.name)
+    return [use.metric] if use.metric is not None else [one.name for one in (declared.metrics if declared else ())[:1]]
+
+
+def _names(quantity: str, source: Published) -> tuple[str, ...]:
+    """The metrics of ours that tell a quantity of the source."""
+    return (*source.metrics.get(quantity, ()), quantity)
+
+
 def _guests(claim: SourceClaim, source: Published, study: Study, use: WorkloadUse) -> Guests:
     if study.guest is None or claim.quantity is None:
         return ""
     known = known_metrics(use.name)
-    names = (*source.metrics.get(claim.quantity, ()), claim.quantity)
+    names = _names(claim.quantity, source)
     if any(name in known and known[name].emulated for name in names):
         return ""
     if study.guest.counting:
