@@ -24,13 +24,13 @@ from hugewise.report.result_page import PageData
 from hugewise.report.source_claims import Guests, SourceClaim, Way
 from hugewise.study.workload import SMALL
 
-__all__ = ["REASONS", "Answer", "Open", "Told", "answer", "open_pairs", "planned_words", "way_words"]
+__all__ = ["REASONS", "Answer", "Told", "WhyOpen", "answer", "open_pairs", "planned_words", "way_words"]
 
-Open = Literal["not run", "undecided or not judged", "no counter, or another machine", "no study"]
+WhyOpen = Literal["not run", "undecided or not judged", "no counter, or another machine", "no study"]
 """Why a claim is open: no run was made of what tests it; the runs that were made do not tell; the machine could not; or
 nothing that there is tests it, or it prints nothing that could be tested.
 """
-REASONS: tuple[Open, ...] = ("not run", "undecided or not judged", "no counter, or another machine", "no study")
+REASONS: tuple[WhyOpen, ...] = ("not run", "undecided or not judged", "no counter, or another machine", "no study")
 
 _ANOTHER = "a run that measures it"
 _UNPRINTED = "a published change: none is printed"
@@ -71,7 +71,7 @@ class Answer(NamedTuple):
     takes: str
     where: tuple[str, ...]
     size: Size | None = None
-    open: Open | None = None
+    open: WhyOpen | None = None
 
 
 def answer(  # noqa: PLR0917
@@ -119,7 +119,7 @@ def _not_run(ways: Sequence[Way], near: Sequence[Way]) -> str:
     return f"not run: the cell {near[0].label} of {of} has the arms{counts}"
 
 
-def _unmet(ways: Sequence[Way]) -> Open:
+def _unmet(ways: Sequence[Way]) -> WhyOpen:
     """What a claim is waiting for that none of these has met."""
     judging = [way for way in ways if not way.lacks]
     if not judging:
@@ -127,7 +127,7 @@ def _unmet(ways: Sequence[Way]) -> Open:
     return "no counter, or another machine" if all(way.guests for way in judging) else "not run"
 
 
-def _open(best: Told, left: Sequence[Way]) -> Open:
+def _open(best: Told, left: Sequence[Way]) -> WhyOpen:
     """Why a claim that runs have met is open; `left`: ways that none has taken."""
     reason = _reason(best.claimed.row)
     if measured_of(best.claimed.row) and best.claimed.how != NOT_HERE:

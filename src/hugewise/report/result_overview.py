@@ -18,10 +18,11 @@ from hugewise.published import Published
 from hugewise.report.document import Block, Document, Line, Points, Section, Table, table
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
-from hugewise.report.result_answers import REASONS, Answer, Open, Told, answer
+from hugewise.report.result_answers import REASONS, Answer, Told, WhyOpen, answer
 from hugewise.report.result_claims import OPEN, STANDINGS, claim_of
 from hugewise.report.result_folklore import folklore
 from hugewise.report.result_page import MARK, RESERVED, PageData, claims_of, made_here, read, refuse_others, standing
+from hugewise.report.result_runs import decided
 from hugewise.report.source_claims import (
     SourceClaim,
     arms_elsewhere,
@@ -36,7 +37,7 @@ from hugewise.study.study import Study
 
 __all__ = ["check", "folklore", "overview", "pages", "write"]
 
-_BECAUSE: Mapping[Open, str] = {
+_BECAUSE: Mapping[WhyOpen, str] = {
     "not run": "not run yet",
     "undecided or not judged": "measured with too few pairs or beside what is judged",
     "no counter, or another machine": "not measurable on the machines of the runs",
@@ -84,8 +85,8 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
         sizes = [one.size for one in answers.values() if one.size is not None]
         within = f"{sizes.count('within')} of {len(sizes)}" if sizes else NOTHING
         reasons = Counter(one.open for one in answers.values())
-        decided, of = [counts[word] for word in STANDINGS if word != OPEN], [reasons[word] for word in REASONS]
-        rows.append((_title(source), len(answers), *decided, *of, within))
+        settled, of = [counts[word] for word in STANDINGS if word != OPEN], [reasons[word] for word in REASONS]
+        rows.append((_title(source), len(answers), *settled, *of, within))
         sections.append(
             Section(_title(source), (Line(_outcome(answers.values())), *_source(source, answers, found, known)))
         )
@@ -117,22 +118,21 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
 def _outcome(answers: Collection[Answer]) -> str:
     """What became of a publication's claims, in a sentence."""
     counts, reasons = Counter(one.standing for one in answers), Counter(one.open for one in answers)
-    decided = [f"{counts[word]} {word}" for word in STANDINGS if word != OPEN and counts[word]]
+    settled = [f"{counts[word]} {word}" for word in STANDINGS if word != OPEN and counts[word]]
     open_ = ", ".join(f"{reasons[why]} {_BECAUSE[why]}" for why in REASONS if reasons[why])
     of = f"Of its {len(answers)} claim{'' if len(answers) == 1 else 's'}"
-    told = " and ".join(decided) or "none was decided here"
+    told = " and ".join(settled) or "none was decided here"
     return f"{of}, {told}{f'; open: {open_}' if open_ else ''}."
 
 
 def _pages(found: Mapping[str, PageData]) -> Table:
     rows = []
     for name, data in found.items():
-        decided = [one for _, found in standing(data) for cell in found.cells for one in cell.judged]
         counts = Counter(one.standing for one in claims_of(data))
         rows.append(
             (
                 *(f"{name}.md", data.runs[0].results.question, *(counts[word] for word in STANDINGS)),
-                f"{sum(one.verdict in {'better', 'worse', 'equivalent'} for one in decided)} of {len(decided)}",
+                decided(found for _, found in standing(data)),
             )
         )
     head = ("page", "question", *STANDINGS, "comparisons decided")

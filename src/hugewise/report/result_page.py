@@ -22,7 +22,7 @@ from hugewise.analysis import analysis, combining, few_pairs
 from hugewise.analysis.forecast import TYPICAL, Forecast, Row, forecast, pilot_name
 from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.files import made_folder, write_whole
-from hugewise.model.results import Comparison, Results, Verdict
+from hugewise.model.results import Results, Verdict
 from hugewise.report import cell_list, images, needs, numbers
 from hugewise.report.carried import carried
 from hugewise.report.cell_list import CellList
@@ -35,7 +35,17 @@ from hugewise.report.numbers import NOTHING
 from hugewise.report.result_claims import STANDINGS, Claimed, beyond, claim_line, claimed, differing
 from hugewise.report.result_data import PageData, PageRun, newest_first, read, records, slim
 from hugewise.report.result_pilots import foretelling, pilots_beside, with_pilot
-from hugewise.report.result_runs import delivered, derived, facts, measured_cells, other_machines
+from hugewise.report.result_runs import (
+    decided,
+    delivered,
+    derived,
+    facts,
+    measured_cells,
+    older_cells,
+    older_title,
+    other_machines,
+    outcome,
+)
 from hugewise.report.sections import beside
 from hugewise.report.sections.levels import levels
 from hugewise.report.sections.stand_ins import stand_ins_of_cells
@@ -70,8 +80,6 @@ RESERVED = ("overview", "folklore")
 """Pages that are made of all others (`result_overview`)."""
 
 _TOGETHER = "The runs together"
-_OLDER = "Not in the newest run: cells as that of "
-_DECIDED = {"better", "worse", "equivalent"}
 
 
 def add(path: Path, run: Path, whole: Study | None = None, listed: CellList | None = None) -> list[Path]:
@@ -222,45 +230,19 @@ def standing(data: PageData) -> Iterator[tuple[PageRun, Results]]:
             yield one, msgspec.structs.replace(one.results, cells=cells)
 
 
-def _decided(found: Results) -> str:
-    """How many comparisons of a run were decided, of what it measured."""
-    decided = sum(one.verdict in _DECIDED for one in _compared(found))
-    return (
-        f"{decided} of {sum(1 for _ in _compared(found))} comparisons were decided at "
-        f"{numbers.percent(found.confidence)}, which they share; margin of equivalence "
-        f"±{numbers.percent(found.margin)}. {len(found.attempts):,} attempts in "
-        f"{found.blocks_complete:,} complete blocks, {numbers.when(found.started)}."
-    )
-
-
 def _lead(data: PageData) -> Iterator[str]:
     newest, several = data.runs[0].results, list(standing(data))
     if len(several) > 1:
-        every = [one for _, found in several for one in _compared(found)]
-        decided = sum(one.verdict in _DECIDED for one in every)
-        yield f"{decided} of {len(every)} comparisons were decided, each cell as the newest run of it found it."
-    yield f"{'Of the newest run: ' if len(several) > 1 else ''}{_decided(newest)}"
+        every = decided(found for _, found in several)
+        yield f"{every} comparisons were decided, each cell as the newest run of it found it."
+    yield f"{'Of the newest run: ' if len(several) > 1 else ''}{outcome(newest)}"
     if len(data.runs) > 1:
-        yield (
-            f"The figures are of the newest of {len(data.runs)} runs{''.join(_older(several))};"
-            f" “{_TOGETHER}” judges what several of them have."
-        )
+        older = "".join(older_cells([found for _, found in several[1:]]))
+        of = f"The figures are of the newest of {len(data.runs)} runs{older}"
+        yield f"{of}; “{_TOGETHER}” judges what several of them have."
     yield from other_machines([one.results for one in data.runs])
     if newest.beside is not None:
         yield from beside.introduction(newest.beside)
-
-
-def _older(several: Sequence[tuple[PageRun, Results]]) -> Iterator[str]:
-    """The cells whose figures are of an older run, and the sections that have them."""
-    for _, found in several[1:]:
-        cells = ", ".join(cell.cell for cell in found.cells)
-        yield f", but those of {cells}: they are of an older run, in “{_OLDER}{numbers.when(found.started)} found them”"
-        yield " and what stands below it of that run"
-
-
-def _compared(results: Results) -> Iterator[Comparison]:
-    for cell in results.cells:
-        yield from cell.judged
 
 
 def _claims(data: PageData) -> Iterator[Section]:
@@ -303,8 +285,8 @@ def _earlier(data: PageData) -> Iterator[Section]:
     for one, found in standing(data):
         if one is not data.runs[0]:
             yield Section(
-                f"{_OLDER}{numbers.when(found.started)} found them",
-                (Line(f"Of that run as a whole: {_decided(one.results)}"), _verdicts(found)),
+                older_title(found),
+                (Line(f"Of that run as a whole: {outcome(one.results)}"), _verdicts(found)),
             )
             for section in (*carried(found), *_open(found, one.forecast), *levels(found)):
                 of = f"{section.title}: the run of {numbers.when(found.started)}"

@@ -18,7 +18,10 @@ from hugewise.report.numbers import NOTHING
 from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
 
-__all__ = ["delivered", "derived", "facts", "measured_cells", "other_machines"]
+__all__ = ["decided", "delivered", "derived", "facts", "measured_cells", "older_cells", "older_title", "other_machines"]
+__all__ += ["outcome"]
+
+_DECIDED = {"better", "worse", "equivalent"}
 
 
 def facts(caption: str, runs: Iterable[tuple[Results, str]]) -> Block:
@@ -54,6 +57,35 @@ def other_machines(runs: Sequence[Results]) -> Iterator[str]:
     found = dict.fromkeys(_machine(run) for run in runs)
     if len(found) > 1:
         yield f"The runs were made on machines that differ: {'; '.join(found)}."
+
+
+def decided(runs: Iterable[Results]) -> str:
+    """How many of the comparisons of these were decided: `3 of 14`."""
+    every = [one for run in runs for cell in run.cells for one in cell.judged]
+    return f"{sum(one.verdict in _DECIDED for one in every)} of {len(every)}"
+
+
+def outcome(run: Results) -> str:
+    """How many of its comparisons were decided at which confidence, by how much that was measured, and when."""
+    return (
+        f"{decided([run])} comparisons were decided at "
+        f"{numbers.percent(run.confidence)}, which they share; margin of equivalence "
+        f"±{numbers.percent(run.margin)}. {len(run.attempts):,} attempts in "
+        f"{run.blocks_complete:,} complete blocks, {numbers.when(run.started)}."
+    )
+
+
+def older_title(run: Results) -> str:
+    """Of the section that has the cells of a run that no later run has."""
+    return f"Not in the newest run: cells as that of {numbers.when(run.started)} found them"
+
+
+def older_cells(runs: Iterable[Results]) -> Iterator[str]:
+    """The cells whose figures are of these runs, and the sections that have them; to follow what is said of others."""
+    for run in runs:
+        cells = ", ".join(cell.cell for cell in run.cells)
+        yield f", but those of {cells}: they are of an older run, in “{older_title(run)}” and what stands below it"
+        yield " of that run"
 
 
 def delivered(one: Comparison) -> str:
