@@ -13,7 +13,7 @@ from hugewise.analysis.forecast import Forecast, Row
 from hugewise.model.results import LeftOut, Results
 from hugewise.report.document import Line, Table
 from hugewise.report.markdown import markdown
-from hugewise.report.result_answers import Answer, Told, answer
+from hugewise.report.result_answers import ClaimAnswer, ClaimTold, answer
 from hugewise.report.result_claims import OPEN, STANDINGS, Claimed, claim_of, claimed
 from hugewise.report.result_overview import overview
 from hugewise.report.result_page import PageData, PageRun, claims_of
@@ -181,8 +181,8 @@ def one_claim(entry: str, what: str, arm: str) -> SourceClaim:
 GAIN = one_claim("memcached", "ops_per_s", "2M (4KPS)")
 
 
-def told(name: str, data: PageData, claim: SourceClaim = GAIN) -> list[Told]:
-    return [Told(name, data, one) for one in claims_of(data) if claim_of(one.row) == claim.key]
+def told(name: str, data: PageData, claim: SourceClaim = GAIN) -> list[ClaimTold]:
+    return [ClaimTold(name, data, one) for one in claims_of(data) if claim_of(one.row) == claim.key]
 
 
 def turned(agreement: str, confidence: float = 0.99, **changes: object) -> PageData:
@@ -197,7 +197,7 @@ def turned(agreement: str, confidence: float = 0.99, **changes: object) -> PageD
     return page(replace(results, beside=replace(known(results.beside), points=points)), "lpc-2024-mthp")
 
 
-def answered(*pages: tuple[str, PageData]) -> Answer:
+def answered(*pages: tuple[str, PageData]) -> ClaimAnswer:
     rows = [one for name, data in pages for one in told(name, data)]
     return answer(GAIN, rows, ways(GAIN, published.load(LPC), STUDIES), (), [data for _, data in pages])
 

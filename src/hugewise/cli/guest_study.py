@@ -12,6 +12,7 @@ from hugewise import files, reading, workloads
 from hugewise.cli.guest_xml import MOST, vm_traps
 from hugewise.errors import UserError
 from hugewise.guests import disks, domain_study, libvirt, virsh
+from hugewise.guests.domain_text import remark
 from hugewise.guests.qemu import PROGRAMS
 from hugewise.host.knob import NODES
 from hugewise.host.local_machine import LocalMachine
@@ -57,9 +58,9 @@ def write(
     text = made.text
     if traps:
         head = "# What takes huge pages from such a machine, on this host or in the domain:\n"
-        text = head + "".join(map(domain_study.remark, traps)) + text
+        text = head + "".join(map(remark, traps)) + text
     moved = () if there is None else (_MOVED.format(there),)
-    text = "".join(map(domain_study.remark, moved)) + text
+    text = "".join(map(remark, moved)) + text
     text += _judged(parse(text, "the study"))  # what was written is a study
     return text, (*moved, *asked.warnings, *made.notes, *traps)
 

@@ -8,20 +8,21 @@ the reason.
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from hugewise.errors import UserError
 from hugewise.guests import domain_budget, libvirt
+from hugewise.guests.domain_text import file_name, listed, plain, quoted
+from hugewise.guests.domain_wish import HostOffer, StudyWish
 from hugewise.guests.libvirt import DomainMemory
 from hugewise.model.domain import Domain, DomainDisk
 from hugewise.model.guest import PAGE_OF, Architecture, Backing, Pages
 from hugewise.quantity import format_size
 
-__all__ = ["HostOffer", "Restated", "StudyWish", "remark", "restate"]
+__all__ = ["HostOffer", "Restated", "StudyWish", "restate"]
 
 _ARCHITECTURES: Mapping[str, Architecture] = {"x86_64": "x86-64", "aarch64": "arm64"}
 _MIB = 1 << 20
@@ -35,47 +36,6 @@ _ARMS: tuple[tuple[str, Pages], ...] = (
 )
 _AS_IS = "domain"
 _RESIDENT_BLOCKS = 30  # of two policies the sequential test at 99% needs 8 pairs at least
-
-
-class StudyWish(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to run in the guests, and by what they boot.
-
-    load      a command; `workload`: the name of a packaged one, in its place
-    metric    the end point of either; `values`: metrics in the command's output, as a study has them
-    packages  Debian packages that the command comes from; without them it comes from the domain's own disk
-    files     path in the guest -> file of this host
-    within    policies, the baseline first, to be compared in one guest that stays, on the domain's backing
-    blocks    None: as many as the number of comparisons asks for
-    """
-
-    name: str | None = None
-    load: tuple[str, ...] = ()
-    workload: str | None = None
-    metric: str | None = None
-    values: tuple[str, ...] = ()
-    packages: tuple[str, ...] = ()
-    files: Mapping[str, str] = {}
-    kernel: str | None = None
-    modules: str | None = None
-    within: tuple[str, ...] = ()
-    blocks: int | None = None
-
-
-class HostOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """What of this host a study depends on.
-
-    backs    why it cannot make a guest's memory so, or None
-    absent   why there is no disk at the path, or None
-    held     who writes a disk now, or None
-    cpus     its CPUs; nodes: its NUMA nodes
-    """
-
-    backs: Callable[[Backing], str | None]
-    absent: Callable[[str], str | None]
-    held: Callable[[str], str | None]
-    cpus: tuple[int, ...]
-    nodes: tuple[int, ...]
-    qemu: str | None = None
 
 
 class Restated(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,22 +90,22 @@ class _Writer:
         return UserError(f"{self.domain.at(self.line(tag) or 1)}: {message}", hint=hint)
 
     def introduction(self) -> Iterator[str]:
-        yield f"# The libvirt domain {_plain(self.domain.name)} ({_plain(self.domain.file)}) as a study of guests."
+        yield f"# The libvirt domain {plain(self.domain.name)} ({plain(self.domain.file)}) as a study of guests."
         if self.notes:
             yield "# Not as in the domain:"
-            yield from (f"#   {_plain(note)}" for note in self.notes)
+            yield from (f"#   {plain(note)}" for note in self.notes)
         yield ""
 
     def head(self) -> Iterator[str]:
-        name = self.wish.name or _name(self.domain.name)
+        name = self.wish.name or file_name(self.domain.name)
         yield "format = 1"
-        yield f"name = {_quoted(name)}"
+        yield f"name = {quoted(name)}"
         asked = (
             "Which pages should programs have in {}?"
             if self.wish.within
             else "What should the memory of {} be made of?"
         )
-        yield f"question = {_quoted(asked.format(_plain(self.domain.name)[:80]))}"
+        yield f"question = {quoted(asked.format(plain(self.domain.name)[:80]))}"
         yield ""
 
     def policies(self) -> Iterator[str]:
@@ -177,7 +137,7 @@ class _Writer:
         for name, backing in arms:
             yield f'    {{ name = "{name}", from = "as-is", {libvirt.toml(backing).strip()} }},'
         for name, backing, why in refused:
-            yield f"    # Not on this host: {_plain(why)}"
+            yield f"    # Not on this host: {plain(why)}"
             yield f'    # {{ name = "{name}", from = "as-is", {libvirt.toml(backing).strip()} }},'
         self.names = tuple(name for name, _ in arms)
         yield "]"
@@ -204,8 +164,8 @@ class _Writer:
         yield "# On the host, memory is as the domain has it. What differs is what the guest's kernel is told."
         yield "policies = ["
         for name in self.wish.within:
-            yield f"    {{ name = {_quoted(name)}, {libvirt.toml(arms[0][1]).strip()} }},"
-        yield from ("]", f"baseline = {_quoted(self.wish.within[0])}", 'method = "sequential"', "")
+            yield f"    {{ name = {quoted(name)}, {libvirt.toml(arms[0][1]).strip()} }},"
+        yield from ("]", f"baseline = {quoted(self.wish.within[0])}", 'method = "sequential"', "")
         yield from ("[budget]", f"blocks = {self.wish.blocks or _RESIDENT_BLOCKS}", "")
         self.names = self.wish.within
 
@@ -259,25 +219,25 @@ class _Writer:
         if self.wish.within:
             yield "resident = true  # booted once; a new boot after so many blocks: [sessions] pairs = N"
         if domain.cpu is not None:
-            yield f"cpu = {_quoted(domain.cpu)}"
+            yield f"cpu = {quoted(domain.cpu)}"
         else:
             said = "the CPU model is the host's own under KVM, and `max` where guests are emulated"
             self.note(self.line("cpu"), said)
         if self.offer.qemu is not None:
-            yield f"qemu = {_quoted(self.offer.qemu)}"
+            yield f"qemu = {quoted(self.offer.qemu)}"
         if pins := self.pins():
-            yield f"pin = [{', '.join(_quoted(','.join(map(str, cpus))) for cpus in pins)}]"
+            yield f"pin = [{', '.join(quoted(','.join(map(str, cpus))) for cpus in pins)}]"
         if self.wish.packages:
-            yield f"packages = {_list(self.wish.packages)}"
+            yield f"packages = {listed(self.wish.packages)}"
         if self.wish.files:
-            pairs = ", ".join(f"{_quoted(path)} = {_quoted(here)}" for path, here in self.wish.files.items())
+            pairs = ", ".join(f"{quoted(path)} = {quoted(here)}" for path, here in self.wish.files.items())
             yield f"files = {{ {pairs} }}"
         if disks:
             yield "# Never written: each guest has an overlay, which is thrown away. Not while the domain runs."
-            yield f"image = {_quoted(disks[0].source)}"
+            yield f"image = {quoted(disks[0].source)}"
             yield f'image_format = "{disks[0].format}"'
         for disk in disks[1:]:
-            yield from ("", "[[guest.disk]]", f"path = {_quoted(disk.source)}", f'format = "{disk.format}"')
+            yield from ("", "[[guest.disk]]", f"path = {quoted(disk.source)}", f'format = "{disk.format}"')
         for cell in domain.cells:
             yield from ("", "[[guest.node]]", f'memory = "{format_size(cell.memory)}"')
             if cpus := [cpu for cpu in cell.cpus if cpu < domain.vcpus]:
@@ -346,13 +306,13 @@ class _Writer:
         yield "[[kernel]]"
         if path is not None and path.startswith("/"):
             yield 'name = "own"'
-            yield f"path = {_quoted(path)}"
+            yield f"path = {quoted(path)}"
             if self.wish.modules is not None:
-                yield f"modules = {_quoted(self.wish.modules)}"
+                yield f"modules = {quoted(self.wish.modules)}"
         else:
             package = path or _KERNEL[arch]
             yield 'name = "debian"'
-            yield f"package = {_quoted(package)}"
+            yield f"package = {quoted(package)}"
             said = f"its kernel is that of Debian's {package}: the domain boots the one on its disk"
             self.note(self.line("os"), f"{said} (--kernel /boot/vmlinuz... --modules /lib/modules/... has it)")
         yield ""
@@ -360,13 +320,13 @@ class _Writer:
     def workload(self) -> Iterator[str]:
         yield "[[workload]]"
         if self.wish.workload is not None:
-            yield f"name = {_quoted(self.wish.workload)}"
+            yield f"name = {quoted(self.wish.workload)}"
         else:
             yield 'name = "command"'
-            values = f", values = {_list(self.wish.values)}" if self.wish.values else ""
-            yield f"parameters = {{ argv = {_list(self.wish.load)}{values} }}"
+            values = f", values = {listed(self.wish.values)}" if self.wish.values else ""
+            yield f"parameters = {{ argv = {listed(self.wish.load)}{values} }}"
         if self.wish.metric is not None:
-            yield f"metric = {_quoted(self.wish.metric)}"
+            yield f"metric = {quoted(self.wish.metric)}"
 
     def devices(self) -> None:
         """What of the domain no guest of hugewise has, and what that means for what is measured."""
@@ -401,26 +361,3 @@ class _Writer:
         for other in domain.others:
             self.note(other.line, f"{other.what} is not restated")
         self.note(None, "networks, displays and other devices are left out: a guest has its memory, CPUs and disks")
-
-
-def _name(text: str) -> str:
-    kept = "".join(each if each.isascii() and (each.isalnum() or each in "._-") else "-" for each in text)
-    return kept.lstrip("._-")[:64] or "domain"
-
-
-def remark(text: str) -> str:
-    """A comment of a study with somebody else's text in it, which never ends the line."""
-    return f"#   {_plain(text)}\n"
-
-
-def _plain(text: str) -> str:
-    return "".join(each if each.isprintable() else " " for each in text)
-
-
-def _quoted(text: str) -> str:
-    """As a TOML basic string, whose escapes are those of JSON."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _list(words: Sequence[str]) -> str:
-    return f"[{', '.join(map(_quoted, words))}]"

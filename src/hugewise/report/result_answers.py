@@ -24,7 +24,7 @@ from hugewise.report.result_page import PageData
 from hugewise.report.source_claims import Guests, SourceClaim, Way
 from hugewise.study.workload import SMALL
 
-__all__ = ["REASONS", "Answer", "Told", "WhyOpen", "answer", "open_pairs", "planned_words", "way_words"]
+__all__ = ["REASONS", "ClaimAnswer", "ClaimTold", "WhyOpen", "answer", "open_pairs", "planned_words", "way_words"]
 
 WhyOpen = Literal["not run", "undecided or not judged", "no counter, or another machine", "no study"]
 """Why a claim is open: no run was made of what tests it; the runs that were made do not tell; the machine could not; or
@@ -48,7 +48,7 @@ _OPEN = ("equivalent here", "undecided here", "no verdict here", "not judged her
 """What is open, the best founded first."""
 
 
-class Told(NamedTuple):
+class ClaimTold(NamedTuple):
     """A row of a page."""
 
     page: str
@@ -56,7 +56,7 @@ class Told(NamedTuple):
     claimed: Claimed
 
 
-class Answer(NamedTuple):
+class ClaimAnswer(NamedTuple):
     """What became of a claim.
 
     found  what was found, and how it agrees
@@ -76,12 +76,12 @@ class Answer(NamedTuple):
 
 def answer(  # noqa: PLR0917
     claim: SourceClaim,
-    told: Sequence[Told],
+    told: Sequence[ClaimTold],
     ways: Sequence[Way] = (),
     elsewhere: Sequence[str] = (),
     data: Sequence[PageData] = (),
     near: Sequence[Way] = (),
-) -> Answer:
+) -> ClaimAnswer:
     """The claim's answer. `ways`: studies that test it; `elsewhere`: studies that have its arms on other workloads;
     `near`: those that have them on the workload, in a cell that is set beside nothing published.
     """
@@ -91,21 +91,25 @@ def answer(  # noqa: PLR0917
         pages = {one.page for one in (*for_it, *against)}
         both = f"confirmed in {_places(for_it, pages)}, contradicted in {_places(against, pages)}: here it depends"
         factor = "what the cells differ in, as a factor of one study"
-        return Answer(OPEN, both, factor, _pages([*for_it, *against]), open="undecided or not judged")
+        return ClaimAnswer(OPEN, both, factor, _pages([*for_it, *against]), open="undecided or not judged")
     if decided := for_it or against:
         best = max(decided, key=_weight)
         others = [one for one in decided if one is not best]
         also = f"; likewise in {_places(others, {one.page for one in decided})}" if others else ""
-        return Answer(best.claimed.standing, f"{_found(best)}{also}", NOTHING, _pages([best, *others]), _size(best))
+        return ClaimAnswer(
+            best.claimed.standing, f"{_found(best)}{also}", NOTHING, _pages([best, *others]), _size(best)
+        )
     if undecided:
         best = min(undecided, key=lambda one: (_rank(one), -_weight(one)[1]))
         left = [one for one in ways if one not in _tried(told, ways)]
         untried = list(_untried(claim, left, ways or near, elsewhere, data))
         takes = "; or ".join(_takes(best, untried, ways)) if claim.printed else _UNPRINTED
         open_ = _open(best, left) if claim.printed else "no study"
-        return Answer(OPEN, _found(best), takes or _ANOTHER, _pages([best]), _size(best), open_)
+        return ClaimAnswer(OPEN, _found(best), takes or _ANOTHER, _pages([best]), _size(best), open_)
     takes = "; or ".join(_untried(claim, ways or near, ways or near, elsewhere, data)) if claim.printed else _UNPRINTED
-    return Answer(OPEN, _not_run(ways, near), takes, (), open=_unmet(ways or near) if claim.printed else "no study")
+    return ClaimAnswer(
+        OPEN, _not_run(ways, near), takes, (), open=_unmet(ways or near) if claim.printed else "no study"
+    )
 
 
 def _not_run(ways: Sequence[Way], near: Sequence[Way]) -> str:
@@ -127,7 +131,7 @@ def _unmet(ways: Sequence[Way]) -> WhyOpen:
     return "no counter, or another machine" if all(way.guests for way in judging) else "not run"
 
 
-def _open(best: Told, left: Sequence[Way]) -> WhyOpen:
+def _open(best: ClaimTold, left: Sequence[Way]) -> WhyOpen:
     """Why a claim that runs have met is open; `left`: ways that none has taken."""
     reason = _reason(best.claimed.row)
     if measured_of(best.claimed.row) and best.claimed.how != NOT_HERE:
@@ -176,12 +180,12 @@ def _alike(cell: str, what: Sequence[str], where: str) -> str:
     return f"{'; or '.join(what)}{where}"
 
 
-def _weight(one: Told) -> tuple[float, int]:
+def _weight(one: ClaimTold) -> tuple[float, int]:
     found = [measured for _, measured in measured_of(one.claimed.row)]
     return max((each.confidence or 0.0 for each in found), default=0.0), max((each.n for each in found), default=0)
 
 
-def _rank(one: Told) -> int:
+def _rank(one: ClaimTold) -> int:
     """How well an open row is founded: from runs that disagree to those that measured nothing of it."""
     how = one.claimed.how
     if "; " in how:
@@ -189,7 +193,7 @@ def _rank(one: Told) -> int:
     return next((place for place, word in enumerate(_OPEN) if how.startswith(word)), len(_OPEN))
 
 
-def _places(told: Sequence[Told], pages: Collection[str]) -> str:
+def _places(told: Sequence[ClaimTold], pages: Collection[str]) -> str:
     """`cell, policy`, each with its page where there are several `pages`."""
     named = []
     for one in told:
@@ -199,16 +203,16 @@ def _places(told: Sequence[Told], pages: Collection[str]) -> str:
     return "; ".join(dict.fromkeys(named))
 
 
-def _size(one: Told) -> Size | None:
+def _size(one: ClaimTold) -> Size | None:
     row = one.claimed.row
     return size(row.percent, row.measured) if isinstance(row, PublishedPoint) else None
 
 
-def _pages(told: Sequence[Told]) -> tuple[str, ...]:
+def _pages(told: Sequence[ClaimTold]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.page for one in told))
 
 
-def _found(one: Told) -> str:
+def _found(one: ClaimTold) -> str:
     """What was found and how it agrees; where nothing was measured, why not."""
     found = found_here(one.claimed.row)
     return f"{found}: {one.claimed.agrees}" if measured_of(one.claimed.row) else found.removeprefix("nothing; ")
@@ -219,7 +223,7 @@ def _reason(row: PublishedPoint | PublishedFinding) -> str:
     return row.reason or next((level.reason for level in levels if level.reason), "")
 
 
-def _takes(best: Told, untried: Sequence[str], ways: Sequence[Way]) -> Iterator[str]:
+def _takes(best: ClaimTold, untried: Sequence[str], ways: Sequence[Way]) -> Iterator[str]:
     """What would decide it, one or the other; `untried`: what no run has tried; `ways`: all that there are."""
     row, how = best.claimed.row, best.claimed.how
     found = measured_of(row)
@@ -238,7 +242,7 @@ def _takes(best: Told, untried: Sequence[str], ways: Sequence[Way]) -> Iterator[
         yield "; ".join(_more(best.data, cell, measured) for cell, measured in ends)
 
 
-def _judging(best: Told, cell: str, metric: str, ways: Sequence[Way]) -> str:
+def _judging(best: ClaimTold, cell: str, metric: str, ways: Sequence[Way]) -> str:
     """What judges a metric that was measured beside what its run judged: the study by now, or none."""
     own = [way for way in ways if way.study == best.data.runs[0].results.study and way.has(cell)]
     now = next((way for way in own if not way.lacks), None)
@@ -247,7 +251,7 @@ def _judging(best: Told, cell: str, metric: str, ways: Sequence[Way]) -> str:
     return f"{now.command}, which judges {metric} by now"
 
 
-def _obstacle(best: Told, untried: Sequence[str], ways: Sequence[Way]) -> Iterator[str]:
+def _obstacle(best: ClaimTold, untried: Sequence[str], ways: Sequence[Way]) -> Iterator[str]:
     """What was in the way of a measurement."""
     reason = _reason(best.claimed.row)
     if reason.startswith("left out: "):
@@ -317,7 +321,7 @@ def _untried(
         yield f"a study with an arm for {claim.arm} against {claim.baseline}{needs} on this workload{have}"
 
 
-def _tried(told: Sequence[Told], ways: Sequence[Way]) -> list[Way]:
+def _tried(told: Sequence[ClaimTold], ways: Sequence[Way]) -> list[Way]:
     """The ways of which a run has all that the study gives: its cell and its arm, measured or with no value there."""
     found = []
     for one in told:

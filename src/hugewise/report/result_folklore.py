@@ -25,7 +25,7 @@ from hugewise.study.load import at_scale
 from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
 
-__all__ = ["Found", "folklore", "reached", "verdict_on"]
+__all__ = ["ClaimFound", "folklore", "reached", "verdict_on"]
 
 NOT_TESTED = "not tested here"
 _FEW = 4
@@ -35,7 +35,7 @@ Side = tuple[str, str]
 """An arm's policy, and of guests the pages of the host that back it."""
 
 
-class Found(NamedTuple):
+class ClaimFound(NamedTuple):
     """What the pages make of a claim, in a word; the comparisons that say so; what a verdict would take, and where."""
 
     word: str
@@ -75,20 +75,20 @@ def folklore(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
     )
 
 
-def verdict_on(claim: CommonClaim, found: Mapping[str, PageData], studies: Sequence[Study] = ()) -> Found:
+def verdict_on(claim: CommonClaim, found: Mapping[str, PageData], studies: Sequence[Study] = ()) -> ClaimFound:
     """What the pages make of a claim; `studies` are those whose runs would test it. Raises StudyError."""
     votes = list(_votes(claim, found))
     decided = [one for one in votes if one.speaks is not None]
     where = tuple(dict.fromkeys(one.page for one in decided or votes))
     if not votes:
-        return Found(NOT_TESTED, NOTHING, _takes(claim, found, studies), ())
+        return ClaimFound(NOT_TESTED, NOTHING, _takes(claim, found, studies), ())
     if not decided:
         told = f"{len(votes)} undecided: {_listed(votes)}"
-        return Found(STANDINGS[2], told, _pairs(votes) or f"more pairs: {_takes(claim, found, studies)}", where)
+        return ClaimFound(STANDINGS[2], told, _pairs(votes) or f"more pairs: {_takes(claim, found, studies)}", where)
     words = {True: STANDINGS[0], False: STANDINGS[1]}
     said = {bool(one.speaks) for one in decided}
     word = "mixed here" if len(said) == 2 else words[said.pop()]
-    return Found(word, _listed(sorted(decided, key=lambda one: not one.speaks)), NOTHING, where)
+    return ClaimFound(word, _listed(sorted(decided, key=lambda one: not one.speaks)), NOTHING, where)
 
 
 def reached(claim: CommonClaim, study: Study) -> Iterator[Way]:

@@ -18,7 +18,7 @@ from hugewise.published import Published
 from hugewise.report.document import Block, Document, Line, Points, Section, Table, table
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
-from hugewise.report.result_answers import REASONS, Answer, Told, WhyOpen, answer
+from hugewise.report.result_answers import REASONS, ClaimAnswer, ClaimTold, WhyOpen, answer
 from hugewise.report.result_claims import OPEN, STANDINGS, claim_of
 from hugewise.report.result_folklore import folklore
 from hugewise.report.result_page import MARK, RESERVED, PageData, claims_of, made_here, read, refuse_others, standing
@@ -115,7 +115,7 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
     )
 
 
-def _outcome(answers: Collection[Answer]) -> str:
+def _outcome(answers: Collection[ClaimAnswer]) -> str:
     """What became of a publication's claims, in a sentence."""
     counts, reasons = Counter(one.standing for one in answers), Counter(one.open for one in answers)
     settled = [f"{counts[word]} {word}" for word in STANDINGS if word != OPEN and counts[word]]
@@ -143,13 +143,15 @@ def _title(source: Published) -> str:
     return f"{source.source.title} ({source.source.publisher}, {source.source.date})"
 
 
-def _answers(source: Published, found: Mapping[str, PageData], studies: Sequence[Study]) -> dict[SourceClaim, Answer]:
+def _answers(
+    source: Published, found: Mapping[str, PageData], studies: Sequence[Study]
+) -> dict[SourceClaim, ClaimAnswer]:
     """Every claim of the source with its answer by all pages."""
-    told: dict[tuple[str, ...], list[Told]] = {}
+    told: dict[tuple[str, ...], list[ClaimTold]] = {}
     for name, data in found.items():
         if _source_of(data) == source.name:
             for one in claims_of(data):
-                told.setdefault(claim_of(one.row), []).append(Told(name, data, one))
+                told.setdefault(claim_of(one.row), []).append(ClaimTold(name, data, one))
     every = tuple(found.values())
     return {
         claim: answer(
@@ -169,13 +171,16 @@ def _source_of(data: PageData) -> str | None:
 
 
 def _source(
-    source: Published, answers: Mapping[SourceClaim, Answer], found: Mapping[str, PageData], studies: Sequence[Study]
+    source: Published,
+    answers: Mapping[SourceClaim, ClaimAnswer],
+    found: Mapping[str, PageData],
+    studies: Sequence[Study],
 ) -> Iterator[Block]:
     rows = list(_studies(source, found, studies))
     if rows:
         yield table("the studies that restate it", ("study", "question", "page"), rows, 3, linked=(2,))
     for entry in dict.fromkeys(claim.entry for claim in answers):
-        alike: dict[Answer, list[SourceClaim]] = {}
+        alike: dict[ClaimAnswer, list[SourceClaim]] = {}
         for claim, one in answers.items():
             if claim.entry == entry:
                 alike.setdefault(one, []).append(claim)
@@ -191,7 +196,7 @@ def _source(
         yield Points(alone)
 
 
-def _linked(one: Answer) -> str:
+def _linked(one: ClaimAnswer) -> str:
     return ", ".join(f"{name}.md" for name in one.where) or NOTHING
 
 

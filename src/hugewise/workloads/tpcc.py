@@ -18,18 +18,16 @@ default, so that rates are no TPC results); the sources of go-tpc 1.0.12 and of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Server, Step, Window, Write
+from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Step, Window
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.reading import whole
 from hugewise.workloads import (
     _mariadb,
     _outputs,
     _postgres,
-    _postgres_settings,
     _postgres_warm,
     _tpcc_client,
     _tpcc_output,
@@ -37,19 +35,22 @@ from hugewise.workloads import (
 from hugewise.workloads._parameters import Values, integer, number
 from hugewise.workloads._postgres_warm import EXTENSIONS
 from hugewise.workloads._staged import StagedWorkload
-from hugewise.workloads._tpcc_client import DATABASE, USER
+from hugewise.workloads._tpcc_servers import (
+    BYTES_PER_WAREHOUSE,
+    LOG,
+    grows,
+    guards,
+    mariadb_recipe,
+    postgres_recipe,
+    postgres_settings,
+    serve_mariadb,
+    serve_postgres,
+)
 
 __all__ = ["WORKLOAD"]
 
 _GO_TPC = "1.0.12"
-_TABLES = ("warehouse", "district", "customer", "history", "new_order", "orders", "order_line", "item", "stock")
-_SYSBENCH_NAMES = {"new_order": "new_orders"}
-
-# Measured: a warehouse takes 107 MB in InnoDB and 105 MB in PostgreSQL, indexes included.
-_BYTES_PER_WAREHOUSE = 110_000_000
 _BYTES_OF_EMPTY = 100_000_000
-# The redo log holds what an attempt writes: some 10 kB for each new order.
-_LOG = 512 << 20
 _BYTES_BESIDE = 128 << 20
 
 _WARM_UP = 0.1  # of the work
@@ -120,7 +121,7 @@ class Tpcc(StagedWorkload):
         if values["keep_thp"]:
             return "keep_thp is for MariaDB: PostgreSQL leaves THP as it is"
         try:
-            _settings(values)
+            postgres_settings(values)
         except ValueError as error:
             return f"settings: {error}"
         return None
@@ -167,7 +168,7 @@ class Tpcc(StagedWorkload):
         """What the server maps in large pages."""
         if values["server"] == "mariadb":
             return _mariadb.pool(treatment, integer(values, "buffers"))
-        return _postgres.segment(str(values["folder"]), _settings(values), treatment.target.size)
+        return _postgres.segment(str(values["folder"]), postgres_settings(values), treatment.target.size)
 
     def configuration(self, treatment: Treatment, values: Values) -> Configuration:
         """The server's own settings."""
@@ -191,8 +192,8 @@ class Tpcc(StagedWorkload):
         return Data(
             name=f"tpcc-{values['server']}",
             key=key,
-            recipe=lambda places: _mariadb_recipe(values, places) if maria else _postgres_recipe(values, places),
-            bytes=integer(values, "warehouses") * _BYTES_PER_WAREHOUSE + _BYTES_OF_EMPTY + _LOG,
+            recipe=lambda places: mariadb_recipe(values, places) if maria else postgres_recipe(values, places),
+            bytes=integer(values, "warehouses") * BYTES_PER_WAREHOUSE + _BYTES_OF_EMPTY + LOG,
         )
 
     def parted_refused(self, values: Values) -> str | None:
@@ -224,10 +225,10 @@ class Tpcc(StagedWorkload):
         if values["transactions"]:
             return _given(treatment, values, places)
         lead, length = _lead(values, len(places.sut)), _length(values)
-        serve = _serve_mariadb if values["server"] == "mariadb" else _serve_postgres
+        serve = serve_mariadb if values["server"] == "mariadb" else serve_postgres
         server, warm = serve(treatment, values, places)
         return Scene(
-            before=_guards(values, places),
+            before=guards(values, places),
             servers=(server,),
             warm=(
                 *warm,
@@ -308,10 +309,10 @@ def _work(values: Values, part: float = 1) -> int:
 def _given(treatment: Treatment, values: Values, places: Places) -> Scene:
     """The client does a tenth of its work to warm up, then all of it, and leaves."""
     installation = _mariadb.installed(str(values["folder"]))
-    server, warm = _serve_mariadb(treatment, values, places)
+    server, warm = serve_mariadb(treatment, values, places)
     before, work = _work(values, _WARM_UP), _work(values)
     return Scene(
-        before=_guards(values, places),
+        before=guards(values, places),
         servers=(server,),
         warm=(
             *warm,
@@ -345,100 +346,12 @@ def _lead(values: Values, cpus: int) -> int:
 
 def _filled(values: Values) -> int:
     """Bytes of the buffers that the warehouses fill with what a run may add."""
-    return min(integer(values, "buffers"), integer(values, "warehouses") * _BYTES_PER_WAREHOUSE + _grows(values))
-
-
-def _grows(values: Values) -> int:
-    """Bytes that a run may add."""
-    return integer(values, "warehouses") * _BYTES_PER_WAREHOUSE // 4
+    return min(integer(values, "buffers"), integer(values, "warehouses") * BYTES_PER_WAREHOUSE + grows(values))
 
 
 def _length(values: Values) -> int:
     """Seconds of the measured part, whole ones."""
     return math.ceil(number(values, "duration"))
-
-
-def _guards(values: Values, places: Places) -> tuple[Write, ...]:
-    """What the server knows clients elsewhere by. go-tpc takes a password for MariaDB by its command line alone."""
-    if places.far is None:
-        return ()
-    if values["server"] == "mariadb":
-        return _mariadb.guards(places.far, DATABASE, password=False)
-    return _postgres.guards(places.far)
-
-
-def _prepare(values: Values, places: Places) -> Step:
-    argv, cwd = _tpcc_client.command(values, places, "prepare"), str(values["sysbench_tpcc"]) or None
-    return Step(name="prepare", argv=argv, cwd=cwd, timeout=86_400)
-
-
-def _names(values: Values) -> list[str]:
-    if values["sysbench_tpcc"]:
-        return [f"{_SYSBENCH_NAMES.get(table, table)}1" for table in _TABLES]
-    return list(_TABLES)
-
-
-# -- MariaDB
-
-
-def _mariadb_recipe(values: Values, places: Places) -> Iterable[Act]:
-    installation = _mariadb.installed(str(values["folder"]))
-    yield from _mariadb.install(
-        installation,
-        places,
-        f"CREATE DATABASE {DATABASE}",
-        f"CREATE USER {USER}@127.0.0.1 IDENTIFIED BY '{USER}'",
-        f"GRANT ALL ON {DATABASE}.* TO {USER}@127.0.0.1",
-    )
-    port = None if values["sysbench_tpcc"] else places.ports[0]
-    yield _mariadb.server(installation, places, None, integer(values, "buffers"), log=_LOG, port=port)
-    yield _prepare(values, places)
-    tables = ", ".join(f"{DATABASE}.{table}" for table in _names(values))
-    yield _mariadb.sql(installation, places, "analyze", f"ANALYZE TABLE {tables}", timeout=86_400)
-
-
-def _serve_mariadb(treatment: Treatment, values: Values, places: Places) -> tuple[Server, tuple[Step, ...]]:
-    installation = _mariadb.installed(str(values["folder"]))
-    port = None if values["sysbench_tpcc"] else places.ports[0]
-    size, keep = integer(values, "buffers"), values["keep_thp"] is True
-    server = _mariadb.server(installation, places, treatment, size, log=_LOG, keep=keep, port=port)
-    return server, (
-        _mariadb.redo_touched(installation, places, DATABASE, _LOG),
-        _mariadb.warmed(installation, places, DATABASE, _names(values)),
-    )
-
-
-# -- PostgreSQL
-
-_LOAD = {"autovacuum": "off", "huge_pages": "off", "max_wal_size": "4GB", "maintenance_work_mem": "256MB"}
-_EVERY = "SELECT sum(pg_prewarm(oid::regclass)) FROM pg_class WHERE relkind IN ('r', 'i') AND relnamespace = 2200"
-
-
-def _settings(values: Values) -> dict[str, str]:
-    buffers, connections, given = integer(values, "buffers"), integer(values, "connections"), str(values["settings"])
-    chosen = _postgres_settings.between_checkpoints(number(values, "duration"))
-    return _postgres_settings.settings(buffers, connections, given, chosen)
-
-
-def _postgres_recipe(values: Values, places: Places) -> Iterable[Act]:
-    installation = _postgres.installed(str(values["folder"]))
-    yield _postgres.initdb(installation, places)
-    load = {**_LOAD, "shared_buffers": _settings(values)["shared_buffers"], "synchronous_commit": "off"}
-    yield _postgres.server(installation, places, load, keep=True)
-    yield _postgres.psql(installation, places, "create", f"CREATE DATABASE {DATABASE}")
-    yield _prepare(values, places)
-    statements = ("CREATE EXTENSION pg_prewarm", "VACUUM (FREEZE, ANALYZE)", "CHECKPOINT")
-    yield _postgres.psql(installation, places, "rest", *statements, database=DATABASE, timeout=86_400)
-
-
-def _serve_postgres(treatment: Treatment, values: Values, places: Places) -> tuple[Server, tuple[Step, ...]]:
-    installation = _postgres.installed(str(values["folder"]))
-    chosen = {**_settings(values), **_postgres.paging(treatment)}
-    district, clients = _names(values)[_TABLES.index("district")], integer(values, "connections")
-    statements = (_EVERY, *_postgres_warm.at_the_first_update(district, clients, _grows(values)))
-    warm = _postgres.psql(installation, places, "prewarm", *statements, database=DATABASE, timeout=86_400)
-    role = () if places.far is None else (_postgres.far_role(installation, places),)
-    return _postgres.server(installation, places, chosen), (*role, warm)
 
 
 WORKLOAD = Tpcc()
