@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from hugewise import published
 from hugewise.analysis.analysis import analyze
-from hugewise.analysis.beside import beside, cell_of
+from hugewise.analysis.beside import beside
 from hugewise.analysis.signs import agreement, sign, size, trend
 from hugewise.model.published_rows import Beside, Level, Measured
 from hugewise.model.results import Results
+from hugewise.study.workload import cell_of
 from tests.analysis.test_forecast import DATA, normal, the_study, write_run
 from tests.build import known
 from tests.build.restated import EVERY, lkml, lpc, percona_2018, percona_2019, redhat

@@ -269,9 +269,11 @@ def test_the_prior_of_a_fleet_is_its_classes(fleet: Path) -> None:
         ((), {"other"}, []),
         (("tpcb-clients=1", "tpcb-clients=9"), {"tpcb-clients=1"}, ["tpcb-clients=1"]),
         (("other-x=1",), {"tpcb-clients=1"}, ["tpcb"]),
+        (("tpcb-long-clients=9",), {"tpcb-clients=1", "tpcb-long-clients=9"}, ["tpcb"]),
+        ((), {"tpcb-long-clients=9"}, []),
     ],
 )
 def test_no_more_cells_are_confirmed_than_were_asked_for(
     asked: tuple[str, ...], decided: set[str], only: list[str]
 ) -> None:
-    assert confirming._decided_of("tpcb", asked, decided) == only
+    assert confirming._decided_of("tpcb", ["tpcb", "tpcb-long", "other"], asked, decided) == only

@@ -19,14 +19,9 @@ from hugewise.analysis.signs import BEYOND, NOT_HERE, agreement, sign, trend
 from hugewise.model.published_rows import Beside, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.model.results import CellResult, Results
 from hugewise.published import Claim, Published, SourceFinding
+from hugewise.study.workload import cell_of
 
-__all__ = ["beside", "cell_of"]
-
-
-def cell_of(labels: Sequence[str], cell: str) -> int | None:
-    """Which of a study's workloads the cell is of, by the label that its id begins with; None: of none."""
-    found = [n for n, label in enumerate(labels) if cell == label or cell.startswith(f"{label}-")]
-    return max(found, key=lambda n: len(labels[n]), default=None)
+__all__ = ["beside"]
 
 
 def beside(

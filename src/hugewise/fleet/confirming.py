@@ -33,7 +33,7 @@ from hugewise.stats.heterogeneity import TypicalEffect
 from hugewise.stats.pairs import ratio_of
 from hugewise.store.folder import RunFolder
 from hugewise.study.keys import near
-from hugewise.study.workload import SMALL
+from hugewise.study.workload import SMALL, cell_of
 
 __all__ = ["HostJudged", "Known", "asked_of", "chosen", "judged", "known_of", "remarks", "transferred"]
 
@@ -123,7 +123,8 @@ def _of_run(path: Path) -> Known:
     folder = RunFolder(path)
     study = folder.study(folder.opened())
     scale = study.scale
-    only = [name for use in study.workload for name in _named(use.called, study.cells)]
+    labels = [use.called for use in study.workload]
+    only = [name for label in labels for name in _named(label, labels, study.cells)]
     return Known(
         question=FleetQuestion(
             text=text, scale=None if scale == SMALL else scale, only=",".join(only) if study.cells else None
@@ -135,9 +136,14 @@ def _of_run(path: Path) -> Known:
     )
 
 
-def _named(label: str, cells: Collection[str]) -> list[str]:
+def _named(label: str, labels: Sequence[str], cells: Collection[str]) -> list[str]:
     """The cells of a workload that were asked for by name, or itself where none was."""
-    return [cell for cell in cells if cell.startswith(f"{label}-")] or [label]
+    return _cells_of(label, labels, cells) or [label]
+
+
+def _cells_of(label: str, labels: Sequence[str], cells: Collection[str]) -> list[str]:
+    """Those of the cells that are the workload's: one label may be the beginning of another."""
+    return [cell for cell in cells if (n := cell_of(labels, cell)) is not None and labels[n] == label]
 
 
 def _machines(state: FleetState, hosts: Collection[str]) -> frozenset[str]:
@@ -164,9 +170,8 @@ def asked_of(known: Known, time_: str | None = None) -> conduct.Asked:
         )
     question = known.question
     study = asked(question, "study.toml")
-    only = [
-        name for use in study.workload for name in _decided_of(use.called, study.cells, {cell for cell, *_ in decided})
-    ]
+    cells, labels = {cell for cell, *_ in decided}, [use.called for use in study.workload]
+    only = [name for label in labels for name in _decided_of(label, labels, study.cells, cells)]
     question = msgspec.structs.replace(
         question,
         arms=",".join(sorted({arm for _, arm, *_ in decided})),
@@ -176,13 +181,13 @@ def asked_of(known: Known, time_: str | None = None) -> conduct.Asked:
     return conduct.Asked(question, asked(question, "study.toml"))
 
 
-def _decided_of(label: str, asked: Collection[str], decided: Collection[str]) -> list[str]:
+def _decided_of(label: str, labels: Sequence[str], asked: Collection[str], decided: Collection[str]) -> list[str]:
     """What a confirmation asks of a workload: those of its cells that were asked for by name and are decided; itself,
     where none was named and one is decided.
     """
-    if (named := _named(label, asked)) != [label]:
+    if named := _cells_of(label, labels, asked):
         return [cell for cell in named if cell in decided]
-    return named if any(f"{cell}-".startswith(f"{label}-") for cell in decided) else []
+    return [label] if _cells_of(label, labels, decided) else []
 
 
 def chosen(known: Known, hosts: Inventory, names: Sequence[str]) -> Inventory:

@@ -11,14 +11,13 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 from hugewise import published, workloads
-from hugewise.analysis.beside import cell_of
 from hugewise.analysis.changes import known_metrics
 from hugewise.analysis.figure import PublishedFigure, figures
 from hugewise.published import Published
 from hugewise.report.sections.beside import change_as_printed
 from hugewise.study import load, shipped
 from hugewise.study.study import Study
-from hugewise.study.workload import SMALL, WorkloadUse
+from hugewise.study.workload import SMALL, WorkloadUse, cell_of
 
 __all__ = ["Guests", "SourceClaim", "Way", "arms_elsewhere", "claims_in", "restating", "shipped_studies", "ways"]
 __all__ += ["together", "ways_beside"]

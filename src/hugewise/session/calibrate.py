@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from hugewise.analysis import calibration_figures
-from hugewise.analysis.beside import cell_of
 from hugewise.analysis.calibration import Calibrated, CalibrationRecord, identity, same, save, turns_of
 from hugewise.errors import HugewiseError, UserError
 from hugewise.host.local_host import LocalHost
@@ -36,6 +35,7 @@ from hugewise.store.records import Run
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 from hugewise.study.tables import PolicyUse
+from hugewise.study.workload import cell_of
 
 if TYPE_CHECKING:
     from hugewise.guests.provided import Provided

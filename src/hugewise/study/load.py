@@ -25,7 +25,7 @@ from hugewise.study.keys import Place
 from hugewise.study.scale import StudyScale
 from hugewise.study.study import Study
 from hugewise.study.tables import Budget
-from hugewise.study.workload import SMALL
+from hugewise.study.workload import SMALL, cell_of
 
 __all__ = ["at_scale", "command_study", "load", "parse", "part", "read", "with_budget"]
 
@@ -157,7 +157,7 @@ def part(study: Study, workloads: Sequence[str] = (), policies: Sequence[str] = 
     """
     where = study.file or study.name
     labels, names = [use.called for use in study.workload], [use.name for use in study.policies]
-    cells = {name: label for name in workloads if name not in labels for label in _label_of(name, labels)}
+    cells = {name: labels[n] for name in workloads if name not in labels and (n := cell_of(labels, name)) is not None}
     for what, chosen, known in (("workload", workloads, [*labels, *cells]), ("policy", policies, names)):
         for name in chosen:
             if name not in known:
@@ -186,12 +186,6 @@ def part(study: Study, workloads: Sequence[str] = (), policies: Sequence[str] = 
         unjudged=tuple(name for name in study.unjudged if name in kept),
         published_arms={name: arm for name, arm in study.published_arms.items() if name in kept},
     )
-
-
-def _label_of(cell: str, labels: Sequence[str]) -> list[str]:
-    """The label that a cell's name begins with, the longest; none where there is none."""
-    found = [label for label in labels if cell.startswith(f"{label}-")]
-    return [max(found, key=len)] if found else []
 
 
 def at_scale(study: Study, scale: str) -> Study:

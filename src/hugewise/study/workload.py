@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -21,6 +21,7 @@ __all__ = [
     "Scaled",
     "WorkloadScale",
     "WorkloadUse",
+    "cell_of",
     "scales",
 ]
 
@@ -304,3 +305,9 @@ class WorkloadUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def called(self) -> str:
         """The label, or the name where there is none."""
         return self.label or self.name
+
+
+def cell_of(labels: Sequence[str], cell: str) -> int | None:
+    """Which of a study's workloads the cell is of, by the label that its id begins with; None: of none."""
+    found = [n for n, label in enumerate(labels) if cell == label or cell.startswith(f"{label}-")]
+    return max(found, key=lambda n: len(labels[n]), default=None)
