@@ -38,10 +38,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Markers go by what a test asks for, and by its folder."""
+    """Markers go by what a test asks for, and by its folder; what needs the host is one process's, in turn."""
     fixtures = set(getattr(item, "fixturenames", ()))
     if fixtures & {"unchanged", "finished"} or part(item.path) == "servers":
         item.add_marker("whole")
+    if item.get_closest_marker("whole") is not None:
+        item.add_marker(pytest.mark.xdist_group("host"))
     if fixtures & {"x86", "arm64", "arm64_16k"}:
         item.add_marker("boots")
 
