@@ -21,7 +21,7 @@ setup: .venv/ready
 test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/ready
 	@echo "1 of 2: tests/ (pytest)"
-	.venv/bin/pytest -q --durations=20
+	.venv/bin/pytest -q -n 2 --dist loadgroup --durations=20
 	@echo "2 of 2: the probe (cargo test), about 2 min on 2 cores, most of it to build them"
 	$(CARGO) test $(LOCKED) --workspace
 
