@@ -32,17 +32,23 @@ settings.register_profile("explore", derandomize=False)
 settings.load_profile("explore" if os.environ.get("HUGEWISE_EXPLORE") == "1" else "same")
 
 
+HOST = {"host", "inspection", "machine", "policies", "verification", "workloads"}
+"""Parts whose tests look at this machine's pages."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Parts(config))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Markers go by what a test asks for, and by its folder; what needs the host is one process's, in turn."""
+    """Markers go by what a test asks for, and by its folder. What takes the lock of the host, and what looks at pages
+    under the settings that another test may turn, is one process's, in turn.
+    """
     fixtures = set(getattr(item, "fixturenames", ()))
     if fixtures & {"unchanged", "finished"} or part(item.path) == "servers":
         item.add_marker("whole")
-    if item.get_closest_marker("whole") is not None:
+    if item.get_closest_marker("whole") is not None or part(item.path) in HOST:
         item.add_marker(pytest.mark.xdist_group("host"))
     if fixtures & {"x86", "arm64", "arm64_16k"}:
         item.add_marker("boots")

@@ -3,7 +3,8 @@
 A part is a folder of tests/ ("." are the files beside this one). PARTS has the seconds of each on 2 cores as they
 were in a run of all with little beside it. HUGEWISE_RECORD_PARTS=1 prints what they took.
 
-Tests that need no host to themselves can be done by two processes: `pytest -n 2 -m "not whole and not boots"`.
+`make test` has two processes do them (`pytest -n 2 --dist loadgroup`): tests/conftest.py gives all that needs the host
+to one of them.
 """
 
 from __future__ import annotations

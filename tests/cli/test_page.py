@@ -21,6 +21,7 @@ from tests.report.test_result_page import page_of
 from tests.report.test_result_pilots import ended
 
 
+@pytest.mark.whole
 def test_a_run_joins_its_page_as_it_ends(call: Call, tmp_path: Path) -> None:
     page = tmp_path / "pages" / "tiny.parquet"
     status, out, err = call("run", tiny(tmp_path), "--results", tmp_path / "results", "--page", page)
