@@ -58,9 +58,11 @@ class Count(msgspec.Struct, frozen=True):
 
 @contextmanager
 def booted(found: Bootable, hosting: Hosting, seed: int) -> Iterator[RemoteMachine]:
-    """A guest with room for what is touched; its programs always lie at the same addresses."""
+    """A guest with room for what is touched, enough that no page of it is moved to make some while pages are counted; its
+    programs always lie at the same addresses.
+    """
     backing = Backing(pages="base", preallocate=False)
-    room: dict[str, Any] = {"memory": 512 * MIB, "backing": backing, "append": ("norandmaps",)}
+    room: dict[str, Any] = {"memory": 768 * MIB, "backing": backing, "append": ("norandmaps",)}
     with found.spoken(hosting, seed=seed, **room) as (running, agent):
         yield RemoteMachine(agent, emulated=True)
         proof = running.prove()

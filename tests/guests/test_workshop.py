@@ -8,10 +8,12 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,6 +106,24 @@ def test_work_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot work in .*/hugewise-made-"), workshop() as shop:
         shop.do(work, print)
     assert not shop.path.exists()
+
+
+def test_a_folder_that_another_process_tidies_away_before_it_is_locked_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Path] = []
+    real = tempfile.mkdtemp
+
+    def tidied_once(*args: Any, **named: Any) -> str:
+        made.append(Path(real(*args, **named)))
+        if len(made) == 1:
+            made[0].rmdir()
+        return str(made[-1])
+
+    monkeypatch.setattr(tempfile, "mkdtemp", tidied_once)
+    with workshop() as shop:
+        assert len(made) == 2 and shop.path == made[1]
+    assert not made[1].exists()
 
 
 def test_what_a_killed_process_left_the_next_one_removes_and_a_living_ones_stays(tmp_path: Path) -> None:
