@@ -58,8 +58,8 @@ class Count(msgspec.Struct, frozen=True):
 
 @contextmanager
 def booted(found: Bootable, hosting: Hosting, seed: int) -> Iterator[RemoteMachine]:
-    """A guest with room for what is touched, enough that no page of it is moved to make some while pages are counted; its
-    programs always lie at the same addresses.
+    """A guest with room enough for what is touched that no page is moved meanwhile; its programs always lie at the same
+    addresses.
     """
     backing = Backing(pages="base", preallocate=False)
     room: dict[str, Any] = {"memory": 768 * MIB, "backing": backing, "append": ("norandmaps",)}

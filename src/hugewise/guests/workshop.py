@@ -184,12 +184,18 @@ def _unused_group() -> int:
 
 
 def _opened(place: Path) -> tuple[Path, int]:
-    """A new folder, and the descriptor that locks it as long as it is open."""
+    """A new folder, and the descriptor that locks it as long as it is open.
+
+    Until it is locked another process may take it for one that was left, and tidy it away.
+    """
     while True:
         path = Path(tempfile.mkdtemp(prefix=_NAME, dir=place))
-        held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
         fcntl.flock(held, fcntl.LOCK_EX)
-        if os.fstat(held).st_nlink:  # else another process has just tidied it away
+        if os.fstat(held).st_nlink:
             return path, held
         os.close(held)
 
