@@ -313,6 +313,7 @@ def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind
         calibration=msgspec.structs.replace(study.calibration, required=False),
         workload=(msgspec.structs.replace(study.workload[use], policies=None, parameters=dict(cell.values), **ways),),
         cells=(),
+        whole=None if study.guest is None else study.whole or study,  # all streams in one image
         file="",
     )
     if (kind == "duet" and len(slots) < 2) or not bench.plan(study).cells:
