@@ -113,8 +113,12 @@ def test_the_time_is_shared_and_the_answers_are_said_once(machine: Machine, tmp_
         if isinstance(event, progress.Message):
             said.append(event.text)
 
-    found, folder = of_study.advise(begun(), tmp_path, listener=listener)
+    asked = begun()
+    asked.command = ("hugewise", "advise", "s.toml")
+    found, folder = of_study.advise(asked, tmp_path, listener=listener)
     assert found.arrived == "finished"
+    assert {one.advice.command for one in found.cells if one.advice is not None} == set(machine.commands)
+    assert set(machine.commands) == {asked.command}
     assert kept(folder) == found
     shares = [one.question.seconds for one in found.cells if one.question is not None]
     assert shares == pytest.approx([40.0, 60.0, 120.0], abs=18.0), "what one does not need goes to the others"

@@ -66,8 +66,12 @@ class Machine:
     better: Literal["lower", "higher"] = "lower"
     begun: list[Study] = field(default_factory=list)
     resumed: list[Path] = field(default_factory=list)
+    commands: list[tuple[str, ...]] = field(default_factory=list)
 
-    def run(self, study: Study, results: Path, *, listener: progress.Listener, anyway: bool) -> RunFolder:
+    def run(
+        self, study: Study, results: Path, *, listener: progress.Listener, anyway: bool, command: tuple[str, ...] = ()
+    ) -> RunFolder:
+        self.commands.append(command)
         gone = {left.policy for left in self.left_out}
         names = [use.name for use in study.policies if use.name not in gone]
         cell = CellRecord(
@@ -196,8 +200,10 @@ def test_an_interrupt_between_two_phases_leaves_what_is_known(
 def test_it_is_said_once_how_an_advice_goes_on(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(study: Study, results: Path, *, listener: progress.Listener, anyway: bool) -> RunFolder:
-        made = machine.run(study, results, listener=listener, anyway=anyway)
+    def run(
+        study: Study, results: Path, *, listener: progress.Listener, anyway: bool, command: tuple[str, ...]
+    ) -> RunFolder:
+        made = machine.run(study, results, listener=listener, anyway=anyway, command=command)
         listener(progress.Interrupted("to go on: hugewise resume", str(made.path)))
         return made
 

@@ -39,12 +39,14 @@ def owners(folder: Path) -> set[int]:
 def swapping(machine: Machine, monkeypatch: pytest.MonkeyPatch, advice: Path, victim: Path, phase: str) -> None:
     """The program that is measured in that phase puts a link to the victim in the place of the advice."""
 
-    def run(study: Study, results: Path, *, listener: progress.Listener, anyway: bool) -> RunFolder:
+    def run(
+        study: Study, results: Path, *, listener: progress.Listener, anyway: bool, command: tuple[str, ...]
+    ) -> RunFolder:
         (place,) = advice.iterdir() if advice.is_dir() else (advice,)
         if study.name == phase and not place.is_symlink():
             place.rename(advice.parent / "away")
             place.symlink_to(victim)
-        return machine.run(study, results, listener=listener, anyway=anyway)
+        return machine.run(study, results, listener=listener, anyway=anyway, command=command)
 
     monkeypatch.setattr(session, "run", run)
 

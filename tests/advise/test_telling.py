@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from hugewise.advise import advise as phases
+from hugewise.advise.advice import Advice
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.layouts import GainPart, GainParts
-from hugewise.advise.telling import answer, details, objective, summary, whole
+from hugewise.advise.record import RECORD
+from hugewise.advise.telling import DETAILS, answer, details, objective, summary, whole
 from tests.advise.test_phases import ASKED, Machine, machine
 
 __all__ = ["machine"]
@@ -43,6 +45,17 @@ def test_what_is_told_at_once_is_short_and_the_rest_is_kept(
     assert kept[:2] == [objective(found), answer(found)]
     assert [line.strip() for line in kept[2 : 2 + len(long)]] == [line.strip() for line in long]
     assert [line.strip().partition(" ")[0] for line in kept[2 + len(long) :]] == ["Run:"] * 3
+
+
+def test_the_command_line_is_kept_with_the_advice_and_its_runs(machine: Machine, tmp_path: Path) -> None:
+    asked = ("hugewise", "advise", "--", "x", "a b")
+    found, folder = phases.advise(ASKED, tmp_path, command=asked)
+    assert msgspec.json.decode((folder / RECORD).read_bytes(), type=Advice).command == found.command == asked
+    assert len(machine.commands) > 1 and set(machine.commands) == {asked}
+    assert "\n  Asked by: hugewise advise -- x 'a b'\n" in (folder / DETAILS).read_text()
+    # Where a program asked, nothing is said of it.
+    other, _ = phases.advise(ASKED, tmp_path)
+    assert "Asked by" not in whole(other) and machine.commands[-1] == ()
 
 
 def test_what_stands_in_the_way_is_told_at_once(machine: Machine, tmp_path: Path) -> None:

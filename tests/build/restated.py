@@ -14,6 +14,8 @@ from hugewise.analysis.beside import beside
 from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult, LeftOut, Results, Verdict
 from hugewise.model.trial import Attempt
+from hugewise.study.study import Study
+from hugewise.study.workload import WorkloadUse
 from tests.build.results import attempt, cell_result, compare, plain, summary
 
 TPS = Metric("tps", "tx/s", "higher", "transactions in a second")
@@ -157,3 +159,12 @@ def lkml() -> Results:
 
 
 EVERY = {"lpc": lpc, "percona-2018": percona_2018, "percona-2019": percona_2019, "redhat": redhat, "lkml": lkml}
+
+
+def beside_nothing(entry: str, studies: Sequence[Study]) -> list[Study]:
+    """The studies, of which those with guests set the workloads of that entry beside nothing published."""
+
+    def bare(use: WorkloadUse) -> WorkloadUse:
+        return replace(use, published=None) if use.published == entry else use
+
+    return [each if each.guest is None else replace(each, workload=tuple(map(bare, each.workload))) for each in studies]

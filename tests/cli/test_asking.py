@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from hugewise.cli import asking
-from hugewise.errors import UserError
+from hugewise.errors import HugewiseError, UserError
+from hugewise.session import session
 from tests.cli.conftest import Call
 
 
@@ -88,3 +91,31 @@ def test_a_command_that_begins_with_no_program_is_told_why(
 )
 def test_a_run_keeps_its_command_line_without_a_seed(given: object, kept: tuple[str, ...]) -> None:
     assert asking.command_line(given) == kept
+
+
+class _BegunError(HugewiseError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (("plan", "demo", "--only", "fault", "--pilot", "6"),) * 2,
+        (("calibrate", "--pairs", "12", "--seed", "ab" * 16), ("calibrate", "--pairs", "12", "--seed", "SEED")),
+        (("advise", "--time", "4m", "--", "true", "--seed", "42"),) * 2,
+    ],
+)
+def test_whatever_measures_keeps_its_command_line(
+    words: tuple[str, ...], kept: tuple[str, ...], call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runs of pilots, calibrations and advices, as those of `run`."""
+    seen: list[Sequence[str]] = []
+
+    def run(*_: object, command: Sequence[str], **__: object) -> NoReturn:
+        seen.append(command)
+        raise _BegunError("begun")
+
+    monkeypatch.setattr(session, "run", run)
+    monkeypatch.chdir(tmp_path)
+    assert call(*words)[0] != 0
+    assert seen == [("hugewise", *kept)]

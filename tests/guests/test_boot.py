@@ -257,7 +257,8 @@ def test_a_kernel_is_asked_by_the_account_of_attempts(
     monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path))
     monkeypatch.setattr("hugewise.guests.boot.boot", watched)
     monkeypatch.setattr(kernels, "provide", lambda *_: x86.kernel)
-    found = provided.provide(parse(FAULT, "s.toml"), lambda _: (), lambda _: None).surveys["debian"]
+    had = provided.provide(parse(FAULT, "s.toml"), lambda _: provided.ForImage((), ()), lambda _: None)
+    found = had.surveys["debian"]
     assert not isinstance(found, str)
     assert (found.release, found.page_size) == (x86.kernel.release, 4096)
     assert uids == [str(pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else os.geteuid())]

@@ -27,3 +27,24 @@ def test_what_has_come_is_said_until_it_is_over(tmp_path: Path) -> None:
     assert all(line.startswith("fetched ") for line in said)
     whole.write_bytes(b"")
     assert len(said) == count
+
+
+def test_an_estimate_is_never_exceeded_and_holes_are_not_written(tmp_path: Path) -> None:
+    said: list[str] = []
+    twice = threading.Event()
+    file = tmp_path / "image"
+    assert coming.written(file) == 0
+    with file.open("wb") as writing:
+        writing.truncate(1 << 30)
+        writing.seek(1 << 20)
+        writing.write(b"x" * 100_000)
+    assert 100_000 <= coming.written(file) < 1 << 20
+
+    def say(line: str) -> None:
+        said.append(line)
+        if len(said) > 1:
+            twice.set()
+
+    with coming.watched("written", lambda: 5_000_000, 4_000_000, say, every=0.01):
+        assert twice.wait(30)
+    assert all(line.startswith("written 5.0 of 5.0 MB (100%) in ") for line in said)

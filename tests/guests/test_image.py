@@ -8,18 +8,21 @@ import re
 import stat
 import subprocess
 import tarfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hugewise import unprivileged
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import debian, foreseen, image, unpacking
+from hugewise.guests import coming, debian, foreseen, image, unpacking
 from hugewise.guests.boot import Hosting
 from hugewise.machine.remote import RemoteMachine
 from hugewise.machine.serving import run
 from hugewise.unprivileged import Finished
+from tests.build import known
 from tests.build.live_agent import job
 from tests.guests.conftest import Bootable
 from tests.guests.test_initramfs import a_program
@@ -116,6 +119,33 @@ def test_long_unpacking_says_how_far_it_is(told: list[str], monkeypatch: pytest.
     monkeypatch.setattr(image, "_TOLD_EVERY_S", 0.0)
     image.image(["gcc", "old"], "arm64", "trixie", say=told.append)
     assert told[:3] == ["unpacking 2 packages", "unpacked 0 of 2 packages", "unpacked 1 of 2 packages"]
+
+
+def test_how_much_of_the_file_system_is_written_is_said_while_it_is_made(
+    told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever makes it may be another process: it looks itself, and waits here until it has."""
+    need_program("mke2fs", "e2fsprogs")
+    run, written, seen = unprivileged.run, coming.written, threading.Event()
+
+    def looked(path: Path) -> int:
+        if found := written(path):
+            seen.set()
+        return found
+
+    def slow(argv: Sequence[str], **options: Any) -> Finished:
+        done = run(argv, **options)
+        assert not argv[0].endswith("mke2fs") or seen.wait(30)
+        return done
+
+    monkeypatch.setattr(coming, "EVERY_S", 0.01)
+    monkeypatch.setattr(coming, "written", looked)
+    monkeypatch.setattr(unprivileged, "run", slow)
+    image.image(["gcc", "old"], "arm64", "trixie", say=told.append)
+    lines = [re.fullmatch(r"written (\S+) of (\S+) MB \(\d+%\) in .*", line) for line in told[2:]]
+    assert all(lines)
+    last = known(lines[-1])
+    assert 0 < float(last[1]) <= float(last[2])
 
 
 def test_a_full_disk_says_how_much_an_image_needs(told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ from hugewise.guests.survey import Survey
 from hugewise.machine import programs
 from hugewise.model.guest import Backing, Image, Initramfs, Kernel
 from hugewise.model.workload import Missing
-from hugewise.session import feasibility
+from hugewise.session import calibrate, feasibility, session
+from hugewise.study import load
 from hugewise.study.guest import GuestUse
 from hugewise.study.study import Study
 from tests.build import known
@@ -86,8 +87,12 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
     return made
 
 
-def none(_: provided.Provided) -> tuple[str, ...]:
-    return ()
+def lacked(*names: str) -> provided.ForImage:
+    return provided.ForImage(names, names)
+
+
+def none(_: provided.Provided) -> provided.ForImage:
+    return lacked()
 
 
 def quiet(_: str) -> None:
@@ -97,9 +102,9 @@ def quiet(_: str) -> None:
 def test_each_kernel_is_had_once_and_the_image_last(provider: Provider) -> None:
     seen: list[provided.Provided] = []
 
-    def packages(bare: provided.Provided) -> tuple[str, ...]:
+    def packages(bare: provided.Provided) -> provided.ForImage:
         seen.append(bare)
-        return ("redis-server", "gcc")
+        return lacked("redis-server", "gcc")
 
     made = provided.provide(study(packages=["gcc"], sources=["lua5.4"]), packages, quiet)
     assert provider.asked == [
@@ -179,7 +184,7 @@ def test_without_packages_there_is_nothing_but_the_agent(provider: Provider) -> 
 def test_guests_that_count_have_no_disk_for_what_workloads_need(provider: Provider) -> None:
     assert provided.provide(study(counting=True), none, quiet).image.root is None
     with pytest.raises(UserError, match="micro-workloads alone, and others need gcc redis-server") as caught:
-        provided.provide(study(counting=True), lambda _: ("redis-server", "gcc"), quiet)
+        provided.provide(study(counting=True), lambda _: lacked("redis-server", "gcc"), quiet)
     assert "remove counting = true" in (caught.value.hint or "")
     assert not any(asked.startswith("image") for asked in provider.asked)
 
@@ -233,7 +238,7 @@ def test_kernels_that_nobody_asked_are_planned_and_what_a_run_does_first_is_told
     made = feasibility.make_plan(study(packages=["gcc"], sources=["lua5.4"])).first[-1]
     assert made == (
         "an image is made of Debian trixie: gcc, and the sources of lua5.4; how much that is, the run says when it has"
-        " read Debian's lists of packages; another choice of workloads (--only) may need an image of its own"
+        " read Debian's lists of packages; once, for every choice of its workloads (--only, --arms)"
     )
     monkeypatch.setattr(image, "cached", lambda *_: True)
     assert feasibility.make_plan(study(packages=["gcc"])).first == seen.first
@@ -247,3 +252,99 @@ def test_kernels_that_nobody_asked_are_planned_and_what_a_run_does_first_is_told
     # What a run plans with was asked: without a survey there is no such arm.
     bare = dataclasses.replace(seen, pending=False)
     assert "was not booted yet" in str(bare.machine("two"))
+
+
+LUA: dict[str, Any] = {"name": "build", "parameters": {"project": "lua"}}
+REDIS: dict[str, Any] = {"name": "redis", "parameters": {"keys": 1000, "operations": 1000}}
+
+
+def several(**guest: Any) -> Study:
+    """A build, redis and a micro-workload, each under a kernel of its own beside the baseline's."""
+    arms = ["base", {"name": "other", "from": "base", "kernel": "two"}, {"name": "third", "from": "base"}]
+    kernels = [{"name": "one", "package": "linux-image-amd64"}, {"name": "two", "build": "pv-none"}]
+    used = [LUA | {"policies": ["base", "other"]}, REDIS, {"name": "fault"}]
+    keys = {"arch": "x86-64", "accelerator": "tcg", "sources": ["lua5.4"], **guest}
+    return study_of(policies=arms, guest=keys, kernel=kernels, workload=used)
+
+
+def test_a_part_has_the_image_of_its_study(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is chosen of a study: workloads, arms with their kernels, and again of a part."""
+    whole = several()
+
+    def asked_for(of: Study) -> list[str]:
+        provider.asked.clear()
+        feasibility.provide(of, quiet)
+        return [asked for asked in provider.asked if asked.startswith("image")]
+
+    (made,) = asked_for(whole)
+    assert {"gcc", "make", "redis-server"} <= set(made.split("; ")[0].split())
+    parts = [
+        load.part(whole, ["redis"]),
+        load.part(whole, [], ["third"]),  # nothing is built under this one, and the kernel of the other is not asked
+        load.part(load.part(whole, [], ["other"]), ["redis"]),
+        load.part(whole, ["fault"]),
+    ]
+    for one in [*parts, msgspec.json.decode(msgspec.json.encode(parts[0]), type=Study)]:  # as a run is resumed
+        (part,) = asked_for(one)
+        assert part == made
+    # It is told so, before.
+    monkeypatch.setattr(image, "cached", lambda *_: False)
+    first, other = (feasibility.make_plan(one).first[-1] for one in (whole, parts[0]))
+    assert first == other
+    assert first.startswith("an image is made of Debian trixie: ") and "redis-server" in first
+    # A part that needs none has none, be the image of the others as large as it is.
+    bare = several(sources=[])
+    assert asked_for(load.part(bare, ["fault"])) == []
+    assert asked_for(load.part(bare, ["redis"])) == asked_for(bare)
+
+
+def test_what_another_workload_needs_and_nobody_has_is_told(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    refused = {"no-such"}
+
+    def made(packages: tuple[str, ...], *_: Any, **__: Any) -> Image:
+        asked.append(packages)
+        if refused & set(packages):
+            raise UserError("Debian trixie has no package for amd64 named no-such")
+        return Image(arch="x86-64", root="/i/root", digest="d" * 64)
+
+    monkeypatch.setattr(image, "image", made)
+    said: list[str] = []
+    wanted = provided.ForImage(("gcc",), ("gcc", "no-such"))
+    found = provided.provide(study(accelerator="tcg"), lambda _: wanted, said.append)
+    assert (found.image.root, asked) == ("/i/root", [("gcc", "no-such"), ("gcc",)])
+    assert said[-1].startswith("no image of the whole study (Debian trixie has no package for amd64 named no-such): ")
+    refused = {"gcc"}
+    with pytest.raises(UserError, match="named no-such"):  # its own is what it cannot do without
+        provided.provide(study(accelerator="tcg"), lambda _: lacked("gcc"), said.append)
+
+
+def test_what_else_there_was_to_choose_is_no_part_of_a_study_s_digest() -> None:
+    whole = several()
+    part = load.part(whole, ["redis"])
+    assert (load.part(whole), part.whole) == (whole, whole)
+    assert msgspec.structs.replace(part, whole=None).digest == part.digest
+    assert load.part(part, ["redis"]).whole == whole
+    on_the_host = study_of(policies=["base", "thp"], workload=[{"name": "fault"}, {"name": "spin"}])
+    assert load.part(on_the_host, ["spin"]).whole is None
+
+
+def test_the_streams_of_a_calibration_have_the_image_of_its_study(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class BegunError(Exception):
+        pass
+
+    streams: list[Study] = []
+
+    def run(study: Study, *_: Any, **__: Any) -> Any:
+        streams.append(study)
+        raise BegunError
+
+    monkeypatch.setattr(session, "run", run)
+    with pytest.raises(BegunError):
+        calibrate.calibrate(several(), tmp_path)
+    (stream,) = streams
+    assert ([use.name for use in stream.workload], stream.whole) == (["fault"], several())

@@ -19,7 +19,7 @@ from hugewise.model.published_rows import Beside
 from hugewise.model.results import Results
 from hugewise.report import json
 from hugewise.report.csv import published as as_csv
-from hugewise.report.document import Line, Table
+from hugewise.report.document import Folded, Line, Points, Table
 from hugewise.report.sections import beside
 from hugewise.report.study import report, summary
 from hugewise.report.write import write
@@ -154,3 +154,23 @@ def test_the_section_of_the_page_is_golden_and_escaped() -> None:
         GOLDEN.write_text(section[0], encoding="utf-8")
     assert section[0] == GOLDEN.read_text(encoding="utf-8")
     assert "&lt;script&gt;" in section[0]
+
+
+def test_a_finding_is_told_in_plain_words_with_the_exact_ones_one_click_below() -> None:
+    """As every verdict is: that of the test itself is for whoever knows it."""
+    found = of(percona_2018())
+    reason = "the exact test crossed at pair 11: in this campaign"
+    first = next(one for one in found.findings if any(level.measured for level in one.measured))
+    told = replace(found, points=(), findings=(replace(first, reason=reason),))
+    (section,) = beside.beside(told)
+    (shown,) = (block for block in section.blocks if isinstance(block, Table))
+    signs = [row[-1] for row in shown.rows]
+    plain = "from pair 11 on the difference is too consistent for chance, which is said of this run, not of other days"
+    assert signs[-1] == f"{first.agreement}: {plain}"
+    (folded,) = (block for block in section.blocks if isinstance(block, Folded))
+    (points,) = folded.blocks
+    assert isinstance(points, Points)
+    (line,) = points.lines
+    assert line.endswith(f"{first.policy}: {reason}")
+    # What is plain already is said once.
+    assert not list(beside.exactly([first, replace(first, reason="clients is not varied here")]))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hugewise.model.metric import Metric
-from hugewise.report.plain import plain
+from hugewise.report.plain import in_a_row, plain
 from hugewise.stats.method import Contrast
 from hugewise.stats.notworse import NotWorse
 from hugewise.stats.sequential import Sequential
@@ -74,3 +74,22 @@ def test_whatever_a_run_comes_to_no_word_of_the_test_is_left(
         said.add(method.decision().reason)
     left = {one for one in said if JARGON.search(plain(one))}
     assert left == set()
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (
+            "the exact test crossed at pair 11: in this campaign",
+            "from pair 11 on the difference is too consistent for chance, which is said of this run, not of other days",
+        ),
+        (
+            "the exact test crossed at pair 12, and the campaign average agrees",
+            "from pair 12 on the difference is too consistent for chance; the average over the run agrees",
+        ),
+        ("hugetlb-1g was not run in this cell", "hugetlb-1g was not run in this cell"),
+    ],
+)
+def test_within_a_sentence_no_other_begins(reason: str, words: str) -> None:
+    assert in_a_row(reason) == words
+    assert in_a_row(words) == words

@@ -20,9 +20,19 @@ from tests.analysis.test_forecast import normal, the_study, write_run
 from tests.build import known
 
 
-def ended(results: Path, of: Study, pairs: int = 20, *, seed: bytes = bytes(16), t: float = 0.0, **more: Any) -> Path:
-    """The folder of a run of `write_run` that has ended; it began at `t`."""
-    path = write_run(results, of, normal(0.02, pairs), run={"seed": seed, "t": t}, **more)
+def ended(
+    results: Path,
+    of: Study,
+    pairs: int = 20,
+    *,
+    seed: bytes = bytes(16),
+    t: float = 0.0,
+    command: str = "",
+    **more: Any,
+) -> Path:
+    """The folder of a run of `write_run` that has ended; it began at `t`, by `command`."""
+    run = {"seed": seed, "t": t, "command": tuple(command.split())}
+    path = write_run(results, of, normal(0.02, pairs), run=run, **more)
     RunFolder(path).append(Closed(t=1e4, state="finished", seed=seed.hex()))
     return path
 
@@ -44,7 +54,8 @@ def row_of(text: str, begin: str) -> str:
 def test_a_run_brings_its_pilots_and_their_forecast_stands_beside_what_it_took(tmp_path: Path) -> None:
     of, page = the_study(), tmp_path / "pages" / "mine.parquet"
     results = tmp_path / "results"
-    pilot = ended(results, pilot_of(of), 20, seed=b"p" * 16)
+    asked = "hugewise plan study.toml --pilot 20 --results"
+    pilot = ended(results, pilot_of(of), 20, seed=b"p" * 16, command=f"{asked} {results}")
     run = ended(results, of, 40, t=1.0)
     result_page.add(page, run)
     data = result_page.read(page)
@@ -56,6 +67,7 @@ def test_a_run_brings_its_pilots_and_their_forecast_stands_beside_what_it_took(t
     assert spread.endswith("| 40 | 2.0% | yes |")
     taken = row_of(text, f"| chase | thp | ns\\_per\\_load | a pilot | {needed:,} |")
     assert "| 40 | 2 min 00 s | undecided | ended before |" in taken
+    assert f"| command | {asked.removesuffix(' --results')} |" in text
     assert "nothing is judged by it" in text and f"| run | {pilot.name}, finished" in text
     assert "newest of 2 runs" not in text and "The runs together" not in text
     result_page.add(page, pilot)  # by itself: it is there once

@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 import hugewise
-from hugewise.analysis.calibration import identity, same, save
+from hugewise.analysis.calibration import identity, load, same, save
 from hugewise.analysis.calibration_figures import Agreement
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import fingerprint
 from hugewise.plan.plan import Cell
+from hugewise.session import calibrate
 from hugewise.session.calibrated import planned, residents
 from hugewise.session.feasibility import make_plan
 from hugewise.session.identity import cell_records, withheld
@@ -147,3 +148,15 @@ def test_a_resumed_run_has_the_designs_that_it_began_with(tmp_path: Path) -> Non
     assert [cell.kind for cell in recorded] == ["resident", None, None]
     again = make_plan(study, resident=residents(opened("r", cells=recorded)))
     assert cell_records(again, study.design.first, lambda cell, arm, pool: None) == recorded  # type: ignore[arg-type, return-value]
+
+
+def test_a_calibration_keeps_the_command_line_that_asked_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate, "_calibrated", lambda *_: iter([calibrated()]))
+    asked = ["hugewise", "calibrate", "--seed", "SEED"]
+    made, path = calibrate.calibrate(None, tmp_path, command=asked)
+    assert made.command == tuple(asked)
+    assert load(path.parent.parent) == [made]
+    path.write_text(path.read_text().replace('"command"', '"none"'))  # as before any was kept
+    assert load(path.parent.parent) == [msgspec.structs.replace(made, command=())]

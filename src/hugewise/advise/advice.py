@@ -109,11 +109,14 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advice(msgspec.Struct, kw_only=True):
-    """An advice, as far as it has come. Folders are those of runs; `cwd` is where its command is run."""
+    """An advice, as far as it has come. Folders are those of runs; `cwd` is where its command is run; `command` is the
+    command line that asked for it, as words: none where a program asked.
+    """
 
     format: int = FORMAT
     question: Question
     cwd: str = ""
+    command: tuple[str, ...] = ()
     arrived: Arrived = "pilot"
     seconds: float = 0.0
     pilot_folder: str = ""

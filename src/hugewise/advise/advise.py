@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from hugewise import workloads
@@ -49,9 +50,10 @@ def advise(
     record: AdviceFolder | None = None,
     listener: progress.Listener = lambda _: None,
     anyway: bool = False,
+    command: Sequence[str] = (),
 ) -> tuple[Advice, Path]:
     """Find out what to set for a workload; the advice and its folder (`record`, where it is one of several).
-    Interrupted, it says so in its state.
+    Interrupted, it says so in its state. `command`: the command line that asked, which it keeps, as its runs do.
 
     Raises UserError where the workload cannot be measured, HugewiseError.
     """
@@ -60,7 +62,7 @@ def advise(
     record = record or AdviceFolder.new(results)
     with storing(f"the advice {record.path}"):
         own(results, f"results = {str(results)!r}")
-    begun = Advice(question=asked, cwd=str(Path.cwd()))
+    begun = Advice(question=asked, cwd=str(Path.cwd()), command=tuple(command))
     return _conducted(Asking(begun, record, results, listener, anyway, time.monotonic()))
 
 

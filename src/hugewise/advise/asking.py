@@ -72,7 +72,7 @@ class Asking:
                 self.keep()
             self.pass_on(event)
 
-        return session.run(study, self.results, listener=listener, anyway=self.anyway)
+        return session.run(study, self.results, listener=listener, anyway=self.anyway, command=self.advice.command)
 
     def pass_on(self, event: progress.Event) -> None:
         """Tell what a phase's run says, but for how that alone goes on: it is the advice that does."""

@@ -60,12 +60,13 @@ class CellAdvice(msgspec.Struct, kw_only=True):
 
 class StudyAdvice(msgspec.Struct, kw_only=True):
     """The advices of a study's cells, as far as they have come. `time`: seconds for all of them; `seconds`: spent;
-    `remarks`: what of the study has no part in them.
+    `remarks`: what of the study has no part in them; `command`: the command line that asked, as words.
     """
 
     format: int = FORMAT
     study: str
     cwd: str = ""
+    command: tuple[str, ...] = ()
     time: float
     seconds: float = 0.0
     cells: list[CellAdvice]
@@ -173,7 +174,7 @@ def _conducted(
 
         try:
             share = (found.time - found.seconds) / (len(left) - done)
-            _advised(one, own_record, results, share, hearing, anyway=anyway)
+            _advised(one, own_record, results, share, hearing, anyway=anyway, command=found.command)
         except UserError as error:
             one.why = error.message if not error.hint else f"{error.message} ({error.hint})"
             listener(progress.Message(f"{one.cell}: {one.why}"))
@@ -193,7 +194,14 @@ def _conducted(
 
 
 def _advised(
-    one: CellAdvice, record: AdviceFolder, results: Path, share: float, listener: progress.Listener, *, anyway: bool
+    one: CellAdvice,
+    record: AdviceFolder,
+    results: Path,
+    share: float,
+    listener: progress.Listener,
+    *,
+    anyway: bool,
+    command: tuple[str, ...],
 ) -> None:
     """Begin or go on with the advice of a cell. Raises UserError where it cannot be measured."""
     assert one.question is not None
@@ -203,7 +211,8 @@ def _advised(
         raise UserError("no time was left for it", hint="give more for all of them: --time")
     else:
         one.question = msgspec.structs.replace(one.question, seconds=share)
-        one.advice, _ = phases.advise(one.question, results, record=record, listener=listener, anyway=anyway)
+        held: dict[str, Any] = {"record": record, "listener": listener, "anyway": anyway, "command": command}
+        one.advice, _ = phases.advise(one.question, results, **held)
 
 
 def _keep(found: StudyAdvice, record: AdviceFolder) -> None:

@@ -200,10 +200,11 @@ def details(found: Advice) -> Iterator[str]:
 
 
 def whole(found: Advice) -> str:
-    """All of it as a text: the objective, the answer, and what stands behind it, with the runs."""
+    """All of it as a text: the objective, the answer, and what stands behind it, with what asked and the runs."""
     runs = (found.pilot_folder, found.screening_folder, found.confirmation_folder, found.apart_folder)
     told = (f"Run: {run}" for run in filter(None, (*runs, found.curve_folder)))
-    lines = (objective(found), answer(found), *(f"  {line}" for line in (*details(found), *told)))
+    asked = (f"Asked by: {shlex.join(found.command)}",) if found.command else ()
+    lines = (objective(found), answer(found), *(f"  {line}" for line in (*details(found), *asked, *told)))
     return "".join(f"{printable(line)}\n" for line in lines)
 
 

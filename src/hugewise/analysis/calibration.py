@@ -57,7 +57,9 @@ class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CalibrationRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One calibration of one host. `planted` is the share by which one label's work was larger (0: none)."""
+    """One calibration of one host. `planted` is the share by which one label's work was larger (0: none); `command` the
+    command line that began it, as words: none where a program did, or it was not kept.
+    """
 
     format: int = 1
     made: float
@@ -70,6 +72,7 @@ class CalibrationRecord(msgspec.Struct, frozen=True, kw_only=True):
     planted: float
     runs: tuple[str, ...]
     cells: tuple[Calibrated, ...]
+    command: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:

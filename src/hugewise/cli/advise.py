@@ -223,7 +223,8 @@ def _of_command(
         if resumed is not None:
             found, folder = phases.resume(resumed, listener=listener, anyway=anyway)
         else:
-            found, folder = phases.advise(_question(command, asked), results, listener=listener, anyway=anyway)
+            question, call = _question(command, asked), asking.this_call()
+            found, folder = phases.advise(question, results, listener=listener, anyway=anyway, command=call)
     if as_json:
         told = {"objective": objective(found), "answer": answer(found), "settings": settings(found)}
         say_json(msgspec.to_builtins(found) | told)
@@ -264,6 +265,7 @@ def _of_study(
         part = asking.part_of(Path(study), {"scale": asked["scale"], "only": asked["only"], "arms": None})
         seconds = _seconds(asked)
         begun = of_study.begun(part, seconds=seconds, **_how(asked))
+        begun.command = asking.this_call()
     with progress.shown(sys.stderr) as listener:
         if begun is None:
             assert resumed is not None

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
 from hugewise.errors import UserError
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "part_of",
     "seed",
     "study_of",
+    "this_call",
     "words",
 ]
 
@@ -77,6 +80,11 @@ def command_line(given: object) -> tuple[str, ...]:
         found.append("SEED" if hidden else "--seed=SEED" if word.startswith("--seed=") else word)
         hidden = word == "--seed" and not hidden
     return (*found, *words[ours:]) if words else ()
+
+
+def this_call() -> tuple[str, ...]:
+    """The words of the call that is under way, as they are kept with what it measures (`command_line`)."""
+    return command_line(click.get_current_context().find_root().obj)
 
 
 def words(name: str, text: str | None) -> list[str]:

@@ -107,7 +107,7 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
         show_plan(chosen, client, seed, options["results"])
         return
     given = {"seed": seed, "results": options["results"], "anyway": options["anyway"], "client": client}
-    given["command"] = asking.command_line(click.get_current_context().find_root().obj)
+    given["command"] = asking.this_call()
     running.reported(lambda listener: hugewise.run(chosen, listener=listener, **given), options["keeper"], page)
 
 
@@ -196,7 +196,7 @@ def plan(**asked: Any) -> None:
     if asked["study"] is None:
         asking.part_of(None, asked)
     parts = {name: asking.names(asked[name]) for name in ("only", "arms")}
-    planning.main(planning.PlanOptions(**{**asked, **parts}))
+    planning.main(planning.PlanOptions(**{**asked, **parts}, command=asking.this_call()))
 
 
 @cli.command(short_help="Test this host: is the same called different?")
@@ -227,7 +227,7 @@ def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> N
     except ValueError as error:
         raise UserError(f"--planted {planted}: {error}", hint="write for example --planted 10%") from None
     asked = asking.part_of(study, {name: options.pop(name) for name in ("scale", "only", "arms")})
-    options["seed"] = asking.seed(options["seed"])
+    options |= {"seed": asking.seed(options["seed"]), "command": asking.this_call()}
     with progress.shown(sys.stderr) as listener:
         record, path = measure(asked, pairs=pairs, planted=share, listener=listener, **options)
     for line in lines(record):

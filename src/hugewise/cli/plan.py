@@ -26,7 +26,7 @@ __all__ = ["PlanOptions", "answer", "main"]
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """The options of `hugewise plan`, as they were given."""
+    """The options of `hugewise plan`, as they were given, and the `command` line that has them."""
 
     study: Path | None = None
     scale: str | None = None
@@ -40,6 +40,7 @@ class PlanOptions:
     session_cost: str = "1m"
     as_json: bool = False
     results: Path = Path("results")
+    command: Sequence[str] = ()
 
 
 def main(asked: PlanOptions) -> None:
@@ -88,7 +89,7 @@ def _pilot(study: Study, blocks: int, asked: PlanOptions) -> Path:
     with progress.shown(sys.stderr) as listener:
 
         def run(study: Study, results: Path) -> RunFolder:
-            return session.run(study, results, listener=listener, anyway=asked.anyway)
+            return session.run(study, results, listener=listener, anyway=asked.anyway, command=asked.command)
 
         return forecast.pilot(study, blocks, asked.results, run=run)
 

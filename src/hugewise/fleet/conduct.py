@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hugewise import reading
+from hugewise import reading, workloads
 from hugewise.errors import StudyError, UserError
 from hugewise.files import storing, write_whole
 from hugewise.fleet import gathering, inventory, strata
@@ -35,6 +35,7 @@ from hugewise.fleet.question import asked
 from hugewise.fleet.records import FleetOpened, Stood
 from hugewise.fleet.state import FleetState
 from hugewise.fleet.summarising import Summarising
+from hugewise.plan.cells import resolve
 from hugewise.quantity import format_duration
 from hugewise.study import shipped
 from hugewise.study.study import Study
@@ -57,7 +58,9 @@ class Asked(NamedTuple):
 
 
 def question_of(path: Path, *, scale: str | None, only: str | None, arms: str | None, time_: str | None) -> Asked:
-    """From a study file, or the name of a study that comes with hugewise. Raises StudyError, UserError."""
+    """From a study file, or the name of a study that comes with hugewise. Raises StudyError, UserError, also where a
+    cell is chosen that the study does not have: hosts are not asked for it.
+    """
     named = path if path.exists() else shipped.named(path) or path
     try:
         text = reading.text(reading.content(named, _MOST_STUDY))
@@ -66,7 +69,10 @@ def question_of(path: Path, *, scale: str | None, only: str | None, arms: str | 
     except reading.UnreadableError as error:
         raise StudyError(error.reason, file=str(path), hint="save it as UTF-8 text that you can read") from None
     question = FleetQuestion(text=text, scale=scale, only=only, arms=arms, time=time_)
-    return Asked(question, asked(question, str(path)))
+    study = asked(question, str(path))
+    if study.cells:  # of all else, hosts may have workloads that are not installed here
+        resolve(study, workloads.discover())
+    return Asked(question, study)
 
 
 def examine(

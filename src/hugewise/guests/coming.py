@@ -1,4 +1,4 @@
-"""How far a download has come, while a program that says nothing of it is under way."""
+"""How far a download or a file has come, while a program that says nothing of it is under way."""
 
 from __future__ import annotations
 
@@ -9,22 +9,34 @@ from pathlib import Path
 
 from hugewise.quantity import format_duration
 
-__all__ = ["told"]
+__all__ = ["EVERY_S", "told", "watched", "written"]
 
-_EVERY_S = 15.0
+EVERY_S = 15.0
 
 
 @contextmanager
-def told(paths: Sequence[Path], total: int, say: Callable[[str], None], *, every: float = _EVERY_S) -> Iterator[None]:
+def told(paths: Sequence[Path], total: int, say: Callable[[str], None], *, every: float = EVERY_S) -> Iterator[None]:
     """Meanwhile say every so many seconds how many of `total` bytes have come of the files that appear at `paths`."""
+    with watched("fetched", lambda: sum(map(_size, paths)), total, say, every=every):
+        yield
+
+
+@contextmanager
+def watched(
+    done: str, have: Callable[[], int], total: int, say: Callable[[str], None], *, every: float = EVERY_S
+) -> Iterator[None]:
+    """Meanwhile say every so many seconds how many bytes there are (`have`, called by another thread) of `total`, which
+    may be an estimate. `done`: what was done with them, in a word.
+    """
     over = threading.Event()
 
     def watch() -> None:
         seconds = every
         while not over.wait(every):
-            have = sum(map(_size, paths))
-            share = f" ({have / total:.0%})" if total else ""
-            say(f"fetched {have / 1e6:.1f} of {total / 1e6:.1f} MB{share} in {format_duration(seconds)}")
+            here = have()
+            most = max(here, total)
+            share = f" ({here / most:.0%})" if total else ""
+            say(f"{done} {here / 1e6:.1f} of {most / 1e6:.1f} MB{share} in {format_duration(seconds)}")
             seconds += every
 
     watching = threading.Thread(target=watch, daemon=True)
@@ -34,6 +46,14 @@ def told(paths: Sequence[Path], total: int, say: Callable[[str], None], *, every
     finally:
         over.set()
         watching.join()
+
+
+def written(path: Path) -> int:
+    """Bytes that a file takes on the disk: none of its holes, and none where it is not there."""
+    try:
+        return path.lstat().st_blocks * 512
+    except OSError:
+        return 0
 
 
 def _size(path: Path) -> int:

@@ -21,7 +21,7 @@ import msgspec
 
 from hugewise import unprivileged
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import cache, debian, foreseen, initramfs, unpacking
+from hugewise.guests import cache, coming, debian, foreseen, initramfs, unpacking
 from hugewise.guests.debian import Say
 from hugewise.guests.unpacking import inside, tree
 from hugewise.guests.workshop import workshop
@@ -267,17 +267,18 @@ def _file_system(root: Path, image: Path, say: Say) -> None:
     size_said = f"{written / 1e6:.0f} MB"
     say(f"making the file system of the image ({size_said})")
     cure = f"the image needs {size_said} in {image.parent}, and as much in the cache: free space there"
-    _run(
+    make = (
         *("mke2fs", "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-b", str(_BLOCK), "-m", "0", "-I", str(_INODE)),
         *("-N", str(len(names) + _SPARE_FILES), "-U", _UUID, "-L", "hugewise"),
         # Nothing is left for the guest's kernel to do in the background: it would show in what is measured.
         *("-E", f"hash_seed={_UUID},lazy_itable_init=0,root_owner=0:0", "-d", str(root), str(image), f"{size}"),
-        cure=cure,
     )
     # The files are those of the account that unpacked them; in the guest all of them are root's.
     orders = image.with_name("orders")
     orders.write_text("".join(f'sif "/{name}" {field} 0\n' for name in names for field in ("uid", "gid")))
-    _run("debugfs", "-w", "-f", str(orders), str(image), cure=cure)
+    with coming.watched("written", lambda: coming.written(image), written, say, every=coming.EVERY_S):
+        _run(*make, cure=cure)
+        _run("debugfs", "-w", "-f", str(orders), str(image), cure=cure)
     orders.unlink()
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hugewise.errors import UserError
 from hugewise.guests import accelerator, boot, disks, image, initramfs, kernels, own_image, program, survey
@@ -30,11 +30,18 @@ from hugewise.plan.arms import Platform
 from hugewise.study.guest import GuestUse, KernelUse
 from hugewise.study.study import Study
 
-__all__ = ["FOR_A_DISK", "Provided", "look", "provide", "wanted_kernels", "without_disk"]
+__all__ = ["FOR_A_DISK", "ForImage", "Provided", "look", "provide", "wanted_kernels", "without_disk"]
 
 _SOURCES = "/usr/src"
 
 FOR_A_DISK = "remove counting = true from [guest], or these workloads from the study"
+
+
+class ForImage(NamedTuple):
+    """Debian packages, each once, that are lacked by the workloads of a part of a study, and by those of the whole."""
+
+    part: tuple[str, ...]
+    whole: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -218,12 +225,12 @@ def missing(use: GuestUse) -> tuple[Missing, ...]:
     return tuple(each for each in lacking if each is not None)
 
 
-def provide(study: Study, packages: Callable[[Provided], tuple[str, ...]], say: Say) -> Provided:
+def provide(study: Study, packages: Callable[[Provided], ForImage], say: Say) -> Provided:
     """Have everything that the guests of `study` need.
 
     `packages` plans with what is there and returns the Debian packages that its workloads lack: the image is made of
-    these and of what the study names. Raises UserError where this host lacks a program, or guests that count would need
-    an image; HugewiseError where something cannot be fetched or built.
+    those of the whole study and of what it names. Raises UserError where this host lacks a program, or guests that
+    count would need an image; HugewiseError where something cannot be fetched or built.
     """
     use, arch = _begin(study)
     found: dict[str, Kernel | str] = {}
@@ -249,7 +256,7 @@ def provide(study: Study, packages: Callable[[Provided], tuple[str, ...]], say: 
         return replace(bare, image=seen, disks=beside)
     bare = replace(bare, disks=beside)
     lacking = packages(bare)
-    if (why := without_disk(use, lacking)) is not None:
+    if (why := without_disk(use, lacking.part)) is not None:
         raise UserError(f"{study.name}: {why}", hint=FOR_A_DISK)
     return replace(bare, image=_image(use, arch, lacking, say))
 
@@ -360,13 +367,20 @@ def _surveyed(kernel: Kernel, use: GuestUse, choice: Choice, say: Say) -> survey
     return found
 
 
-def _image(use: GuestUse, arch: Architecture, packages: tuple[str, ...], say: Say) -> Image:
-    """The image that workloads run in; without packages there is nothing but the agent."""
-    wanted = tuple(dict.fromkeys((*use.packages, *packages)))
-    if not wanted and not use.sources:
+def _image(use: GuestUse, arch: Architecture, packages: ForImage, say: Say) -> Image:
+    """The image that workloads run in, of the whole study; without packages there is nothing but the agent."""
+    part, whole = (tuple(dict.fromkeys((*use.packages, *each))) for each in packages)
+    if not part and not use.sources:
         return Image(arch=arch, programs=tuple(use.files))
     files = {path: Path(here) for path, here in use.files.items()}
-    return image.image(wanted, arch, use.suite, sources=use.sources, files=files, say=say)
+    try:
+        return image.image(whole, arch, use.suite, sources=use.sources, files=files, say=say)
+    except UserError as error:
+        if set(part) == set(whole):
+            raise
+        # What another workload needs and nobody has is no reason against this one.
+        say(f"no image of the whole study ({error.message}): one is made of what was chosen of it")
+        return image.image(part, arch, use.suite, sources=use.sources, files=files, say=say)
 
 
 def own_disks(use: GuestUse) -> tuple[Disk | None, tuple[Disk, ...]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["plain"]
+__all__ = ["in_a_row", "plain"]
 
 _SAID = tuple(
     (re.compile(pattern), words)
@@ -71,3 +71,11 @@ def plain(reason: str) -> str:
     for pattern, words in _SAID:
         reason = pattern.sub(words, reason)
     return reason
+
+
+def in_a_row(reason: str) -> str:
+    """The same within a sentence or a cell of a table, where no other sentence begins."""
+    said = plain(reason)
+    for begun, going_on in ((". That is said", ", which is said"), (". The average", "; the average")):
+        said = said.replace(begun, going_on)
+    return said

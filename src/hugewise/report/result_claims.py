@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from hugewise.analysis.signs import BEYOND, agreement, sign, size
 from hugewise.model.published_rows import Measured, PublishedFinding, PublishedPoint
 from hugewise.model.results import Results
+from hugewise.report.plain import in_a_row
 from hugewise.report.sections import beside
 from hugewise.report.sentences import effect_of
 from hugewise.stats.evidence import TYPICAL, Combined
@@ -213,7 +214,7 @@ def found_here(one: Row) -> str:
     """What was found of it, cell by cell, and why it cannot be held against the published side."""
     found = [_found(cell, measured) for cell, measured in measured_of(one)]
     reasons = {one.reason} if isinstance(one, PublishedPoint) else {one.reason, *(each.reason for each in one.measured)}
-    why = f"; {'; '.join(sorted(filter(None, reasons)))}" if any(reasons) else ""
+    why = f"; {'; '.join(sorted(map(in_a_row, filter(None, reasons))))}" if any(reasons) else ""
     return f"{'; '.join(found) or 'nothing'}{why}"
 
 

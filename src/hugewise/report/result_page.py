@@ -256,6 +256,7 @@ def _claims(data: PageData) -> Iterator[Section]:
         told = tuple(dict.fromkeys(f"{claim_line(one.row)} ({one.agrees})" for one in found))
         if told:
             blocks += [Heading(f"{word[0].upper()}{word[1:]} ({len(told)})"), Points(told)]
+    blocks += beside.exactly(one.row for one in every)
     if any(beyond(one.row) for one in every) and (why := differing(data.runs[0].results)):
         blocks.append(Line(why))
     yield Section("Published, and found here", tuple(blocks) or (Line("Nothing of it was measured."),))

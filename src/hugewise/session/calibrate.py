@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -97,19 +97,22 @@ def calibrate(
     seed: bytes | None = None,
     listener: progress.Listener = lambda _: None,
     anyway: bool = False,
+    command: Sequence[str] = (),
 ) -> tuple[CalibrationRecord, Path]:
     """Measure A/A streams of every cell of `study` (or of a loop in the first cache), and write the record: what they
     show of each metric that is judged.
 
     The baseline's policy stands under both labels. `planted` (a share) makes the second label's work larger by as much:
-    really, where the workload is `spin`; by its measured values where it is another. Raises UserError, HugewiseError.
+    really, where the workload is `spin`; by its measured values where it is another. `command`: the command line that
+    asked, which the record and its runs keep. Raises UserError, HugewiseError.
     """
     if pairs < _FEWEST:
         raise UserError(f"{pairs} pairs are too few to calibrate with", hint=f"take {_FEWEST} or more")
     asked = study or parse(STUDY, "the built-in calibration")
     seed = seed or coin.new_seed()
     guests = feasibility.provide(asked, lambda text: listener(progress.Message(text)))
-    bench = _Bench(asked, results / FOLDER / "runs", pairs, planted, seed, listener, LocalHost(), guests, anyway)
+    folder = results / FOLDER / "runs"
+    bench = _Bench(asked, folder, pairs, planted, seed, listener, LocalHost(), guests, anyway, tuple(command))
     cells = tuple(one for cell in bench.plan(asked).cells for one in _calibrated(bench, cell))
     if not cells:
         raise UserError(f"nothing of {asked.name} can run here", hint="see: hugewise doctor")
@@ -125,6 +128,7 @@ def calibrate(
         planted=planted,
         runs=tuple(str(run) for run in bench.runs),
         cells=cells,
+        command=bench.command,
     )
     return record, save(record, results / FOLDER)
 
@@ -142,6 +146,7 @@ class _Bench:
     host: Host
     guests: Provided | None
     anyway: bool = False
+    command: tuple[str, ...] = ()
     runs: list[Path] = field(default_factory=list)
 
     @property
@@ -157,7 +162,13 @@ class _Bench:
         """One stream, with a seed of its own that follows from the calibration's."""
         seed = bytes(a ^ b for a, b in zip(self.seed, len(self.runs).to_bytes(16), strict=True))
         folder = session.run(
-            study, self.folder, seed=seed, listener=self.listener, calibrating=True, anyway=self.anyway
+            study,
+            self.folder,
+            seed=seed,
+            listener=self.listener,
+            calibrating=True,
+            anyway=self.anyway,
+            command=self.command,
         )
         self.runs.append(folder.path)
         return folder.read()
@@ -313,6 +324,7 @@ def _stream(bench: _Bench, cell: Cell, baseline: PolicyUse, arm: PolicyUse, kind
         calibration=msgspec.structs.replace(study.calibration, required=False),
         workload=(msgspec.structs.replace(study.workload[use], policies=None, parameters=dict(cell.values), **ways),),
         cells=(),
+        whole=None if study.guest is None else study.whole or study,  # all streams in one image
         file="",
     )
     if (kind == "duet" and len(slots) < 2) or not bench.plan(study).cells:

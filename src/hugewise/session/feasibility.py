@@ -24,18 +24,19 @@ from hugewise.model.pages import PageSizes
 from hugewise.model.policy import mechanism as mechanism_of
 from hugewise.model.scene import Staged
 from hugewise.plan import ageing, memory, room
+from hugewise.plan.cells import resolve
 from hugewise.plan.plan import Plan, plan
 from hugewise.plan.venue import GuestHouse
 from hugewise.store.records import Run
 from hugewise.study.study import Study
 
 if TYPE_CHECKING:
-    from hugewise.guests.provided import Provided
+    from hugewise.guests.provided import ForImage, Provided
     from hugewise.model.check import Check
 
 __all__ = ["fitting", "guest_checks", "make_plan", "must_begin", "must_have_cells", "provide", "with_room"]
 
-_OTHERS = "another choice of workloads (--only) may need an image of its own"
+_ONCE = "once, for every choice of its workloads (--only, --arms)"
 
 
 def make_plan(
@@ -104,7 +105,7 @@ def provide(study: Study, say: Callable[[str], None]) -> Provided | None:
         return None
     with _library():
         from hugewise.guests import provided  # noqa: PLC0415
-    return provided.provide(study, lambda bare: _lacking(study, bare), say)
+    return provided.provide(study, lambda bare: _for_image(study, bare), say)
 
 
 def guest_checks(study: Study) -> tuple[Check, ...]:
@@ -112,7 +113,7 @@ def guest_checks(study: Study) -> tuple[Check, ...]:
     with _library():
         from hugewise.guests import provided, requirements  # noqa: PLC0415
     seen, host = provided.look(study), at_rest(LocalHost())
-    packages = _lacking(study, dataclasses.replace(seen, pending=False))
+    packages = _for_image(study, dataclasses.replace(seen, pending=False)).whole
     # What the image will bring is no lack of a plan before it is made: what is left is this host's.
     planned = make_plan(study, host, seen)
     beside = [left for left in planned.left_out if left.packages]
@@ -129,18 +130,37 @@ def _lacking(study: Study, bare: GuestHouse) -> tuple[str, ...]:
     return tuple(dict.fromkeys(package for left in left_out for package in left.packages))
 
 
+def _for_image(study: Study, bare: Provided) -> ForImage:
+    """What is lacked in guests without an image: by this part of a study, and by the whole of it.
+
+    A part that needs no image has none. Any other has that of the whole: what is counted in a guest may hang on how its
+    disk is laid out, so part and whole are the better compared for it, and it is made once. An image that another study
+    left in the cache is not taken, though it may have all of it: what a run boots would then hang on what ran before.
+    """
+    from hugewise.guests.provided import ForImage  # noqa: PLC0415  (there: `bare` is)
+
+    own = _lacking(study, bare)
+    if bare.counting or not (own or bare.use.packages or bare.use.sources):
+        return ForImage(own, own)
+    # Which programs a cell asks for is up to no arm: those of the whole need not be planned, nor their kernels be here.
+    with bare.within():
+        every = resolve(msgspec.structs.replace(study.whole or study, cells=()), workloads.discover())
+        lacking = [each.package for cell in every for each in cell.workload.missing(cell.values) if each.package]
+    return ForImage(own, tuple(dict.fromkeys((*(name for one in lacking for name in one.split()), *own))))
+
+
 def _image(study: Study, seen: Provided) -> Iterator[str]:
     """That a run makes the image that its workloads need, where it is not in the cache."""
     from hugewise.guests import image  # noqa: PLC0415  (there: it was seen)
 
     use = seen.use
-    wanted = sorted({*use.packages, *_lacking(study, dataclasses.replace(seen, pending=False))})
+    wanted = sorted({*use.packages, *_for_image(study, dataclasses.replace(seen, pending=False)).whole})
     if use.counting or not (wanted or use.sources):
         return
     if not image.cached(wanted, seen.arch, use.suite, use.sources):
         sources = f", and the sources of {' '.join(use.sources)}" if use.sources else ""
         takes = image.takes(wanted, seen.arch, use.suite)
-        yield f"an image is made of Debian {use.suite}: {' '.join(wanted)}{sources}; {takes}; {_OTHERS}"
+        yield f"an image is made of Debian {use.suite}: {' '.join(wanted)}{sources}; {takes}; {_ONCE}"
 
 
 def _unseen(made: Plan, study: Study, seen: GuestHouse) -> Iterator[str]:

@@ -346,6 +346,7 @@ _UNSAID: Mapping[str, tuple[Any, ...]] = {
     "memory_age": (["fresh"],),
     "also": ([],),
     "cells": ([],),
+    "whole": (None,),
 }
 
 # Keys that came later within a table.

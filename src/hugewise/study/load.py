@@ -162,6 +162,7 @@ def part(study: Study, workloads: Sequence[str] = (), policies: Sequence[str] = 
         for name in chosen:
             if name not in known:
                 raise UserError(f"{where} has no {what} {name!r}", hint=keys.near(name, known))
+    of = study.whole or (study if workloads or policies else None)
     chosen_whole = set(workloads)
     workloads = [*workloads, *cells.values()]
     kept = [name for name in names if not policies or name in policies or name == study.compared_with]
@@ -185,6 +186,8 @@ def part(study: Study, workloads: Sequence[str] = (), policies: Sequence[str] = 
         policies=tuple(use for use in study.policies if use.name in kept),
         unjudged=tuple(name for name in study.unjudged if name in kept),
         published_arms={name: arm for name, arm in study.published_arms.items() if name in kept},
+        # Guests of a part have the image of the whole; nothing else asks for it.
+        whole=None if study.guest is None else of,
     )
 
 
@@ -210,6 +213,7 @@ def at_scale(study: Study, scale: str) -> Study:
         design=changed.design or study.design,
         confidence=changed.confidence or study.confidence,
         workload=tuple(use.at(scale) for use in study.workload),
+        whole=study.whole and at_scale(study.whole, scale),
     )
 
 

@@ -34,7 +34,8 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The question, what is compared, and how the comparison is judged.
 
     Durations are in seconds, sizes in bytes, shares of one. `scale` is the one that was chosen (`at_scale`), `cells`
-    those that were chosen by name of their workloads (`part`), `file` where the study came from; none is a key.
+    those that were chosen by name of their workloads (`part`), `whole` the study with guests that this is a part of,
+    `file` where the study came from; none is a key.
     """
 
     format: Annotated[int, keys.integer(1), Key("The version of this format: 1.", "format = 1")]
@@ -166,6 +167,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = ()
     scale: str = SMALL
     cells: tuple[str, ...] = ()
+    whole: Study | None = None
     file: str = ""
 
     @property
@@ -198,7 +200,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def stored_digest(text: bytes) -> str:
     """The digest of a study that was stored as JSON, whatever keys later versions have added to studies since.
 
-    Later keys that say nothing do not count. Raises msgspec.DecodeError.
+    Later keys that say nothing do not count, nor what else there was to be chosen. Raises msgspec.DecodeError.
     """
-    said = without_unsaid(msgspec.json.decode(text, type=dict[str, Any]) | {"file": ""})
+    said = without_unsaid(msgspec.json.decode(text, type=dict[str, Any]) | {"file": "", "whole": None})
     return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()

@@ -6,20 +6,31 @@ published; a measured one is shown as everywhere else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from hugewise.analysis.signs import Size, size
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.published_rows import APART, Beside, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.published import Sample
 from hugewise.report import numbers
-from hugewise.report.document import Block, Figure, Line, Section, Table, some, table
+from hugewise.report.document import Block, Figure, Folded, Line, Points, Section, Table, some, table
 from hugewise.report.figures.published import published
 from hugewise.report.numbers import MINUS, NOTHING
+from hugewise.report.plain import in_a_row
 from hugewise.report.sections.stand_ins import behind
 from hugewise.report.sentences import SYMBOLS, effect_of
+from hugewise.visible import printable
 
-__all__ = ["beside", "brief", "change_as_printed", "introduction", "judged", "published_change", "published_figures"]
+__all__ = [
+    "beside",
+    "brief",
+    "change_as_printed",
+    "exactly",
+    "introduction",
+    "judged",
+    "published_change",
+    "published_figures",
+]
 __all__ += ["published_size", "published_words", "remarks", "tables"]
 
 _TITLE = "Published beside measured"
@@ -53,6 +64,7 @@ def beside(found: Beside | None, palette: Mapping[str, str] | None = None) -> It
             *map(Line, introduction(found)),
             *some(None if palette is None else _figure(found, palette)),
             *tables(found),
+            *exactly(found.findings),
             *(Line(one, quiet=True) for one in remarks(found)),
         )
         yield Section(_TITLE, told, key="beside")
@@ -131,6 +143,18 @@ def tables(beside: Beside) -> Iterator[Table]:
         caption = "what is published in words beside what was measured"
         caption += behind(level.measured for finding in beside.findings for level in finding.measured)
         yield table(caption, _FINDINGS, rows, len(_FINDINGS))
+
+
+def exactly(rows: Iterable[PublishedPoint | PublishedFinding]) -> Iterator[Folded]:
+    """The methods' own words of what was measured beside these, where they are told in others."""
+    told = [
+        f"{row.entry}, {row.quantity if isinstance(row, PublishedPoint) else published_words(row)}, {row.policy}: "
+        f"{printable(row.reason)}"
+        for row in rows
+        if in_a_row(row.reason) != row.reason
+    ]
+    if told:
+        yield Folded("The reasons in exact terms", (Points(tuple(dict.fromkeys(told))),), long=True)
 
 
 def judged(beside: Beside) -> Iterator[str]:
@@ -239,7 +263,7 @@ def _finding(finding: PublishedFinding) -> Iterator[tuple[str, ...]]:
     for number, level in enumerate(levels):
         agreed = finding.agreement if number == last else ""
         if number == last and finding.reason and level.measured is not None:
-            agreed = f"{agreed}: {finding.reason}"
+            agreed = f"{agreed}: {in_a_row(finding.reason)}"
         yield (
             *(said if number == 0 else ("", "", "")),
             level.cell or NOTHING,
