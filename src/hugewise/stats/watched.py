@@ -56,8 +56,8 @@ class Watched:
 
     def interval(self) -> tuple[float, float]:
         """The interval; an end that rounding put on "no change" or the margin, or beyond it, is looked at closely."""
-        values, weights = self.pairs.values, self.pairs.weights
-        found = inversion.interval(values, self._alpha, self._planned, weights=weights)
+        tests = inversion.Inversion(self.pairs.values, self._alpha, self._planned, self.pairs.weights)
+        found = tests.ends()
         if all(abs(end - known) > 2e-4 for end in found for known in (0.0, self._margin, -self._margin)):
             return found
-        return inversion.interval(values, self._alpha, self._planned, 1e-7, weights=weights)
+        return tests.ends(1e-7)
