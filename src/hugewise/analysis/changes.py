@@ -111,11 +111,7 @@ class Values:
             for name, reason in one.absent.items():
                 lacking[name] = None
                 why.setdefault((one.arm, name), reason)
-        found = {
-            (arm, name): [value for value in several if value is not None and math.isfinite(value)]
-            for arm, values in raw.items()
-            for name, several in values.items()
-        }
+        found = {(arm, name): _finite(several) for arm, values in raw.items() for name, several in values.items()}
         return cls(tuple(measured | lacking | common), tuple(measured), found, why)
 
     def median(self, arm: str, name: str) -> tuple[float | None, int]:
@@ -124,6 +120,12 @@ class Values:
             values = self.found.get((arm, name), ())
             known = self._medians[arm, name] = (statistics.median(values) if values else None), len(values)
         return known
+
+
+def _finite(several: Sequence[float | None]) -> Sequence[float]:
+    """Those that are numbers; most often all are, which is soon seen."""
+    known = [value for value in several if value is not None]
+    return known if all(map(math.isfinite, known)) else [value for value in known if math.isfinite(value)]
 
 
 def value_of(attempt: Attempt, metric: str) -> float | None:
