@@ -92,6 +92,7 @@ class Values:
     def of(cls, cell: CellResult, attempts: Iterable[Attempt]) -> Values:
         """Of the cell's accepted attempts among these."""
         raw: defaultdict[str, defaultdict[str, list[float | None]]] = defaultdict(lambda: defaultdict(list))
+        latest: dict[str, tuple[tuple[str, ...], Sequence[list[float | None]]]] = {}
         measured: dict[str, None] = {}
         lacking: dict[str, None] = {}
         common: dict[str, None] = {}
@@ -100,10 +101,13 @@ class Values:
             if one.state != "accepted" or one.cell != cell.cell:
                 continue
             values, metrics = raw[one.arm], one.metrics
-            for name, value in metrics.items():
-                values[name].append(value)
-            if not metrics.keys() <= measured.keys():
+            names, columns = latest.get(one.arm, ((), ()))
+            if names != tuple(metrics):  # most attempts of an arm have the same
+                names, columns = tuple(metrics), [values[name] for name in metrics]
+                latest[one.arm] = names, columns
                 measured |= dict.fromkeys(metrics)
+            for column, value in zip(columns, metrics.values(), strict=True):
+                column.append(value)
             for name in _OF_EVERY_ATTEMPT:
                 if name not in metrics and (value := getattr(one, name)) is not None:
                     values[name].append(value)

@@ -155,7 +155,13 @@ def _rows(rows: Iterable[Sequence[object]]) -> list[str]:
     """Each without its line end, of which there is none within."""
     found: list[str] = []
     writer = csv.writer(_Kept(found), lineterminator="")
-    writer.writerows([value if type(value) in _AS_THEY_ARE else field(value) for value in row] for row in rows)
+    writer.writerows(
+        [
+            value if (kind := type(value)) in _AS_THEY_ARE else _shown(value) if kind is str else field(value)
+            for value in row
+        ]
+        for row in rows
+    )
     return found
 
 
