@@ -55,16 +55,18 @@ def write_document(
     with _errors(place), held_folder(place) as held:
         images.need_room()
         inline: dict[str, str] = {}
-        with drawn(several) as drawings:  # maybe beside this process, which has other things to write meanwhile
+        # Maybe beside this process, which has other things to write meanwhile.
+        with drawn([dict(figure.spec) for figure in several]) as drawings:
             paths = _written(held, place, data)
             paths |= _written(held, place, {"markdown": ("report.md", (markdown(document).encode(),))})
             if several:
                 with _below(held, FIGURES) as below:
-                    for figure, drawing in zip(several, drawings, strict=True):
-                        inline[figure.key] = drawing.inline
+                    for figure, svg in zip(several, drawings, strict=True):
+                        inline[figure.key] = images.inline(svg, name=f"figure-{figure.key}", title=figure.text)
+                        alone = images.standalone(svg)
                         files = {
                             f"{figure.key}.{kind}": (f"{figure.stem}.{kind}", (content,))
-                            for kind, content in (("svg", drawing.alone.encode()), ("png", images.png(drawing.alone)))
+                            for kind, content in (("svg", alone.encode()), ("png", images.png(alone)))
                         }
                         paths |= _written(below, place / FIGURES, files)
         return paths | _written(held, place, {"html": ("report.html", (html(document, inline).encode(),))})
