@@ -93,6 +93,7 @@ BY_PATH = {
 }
 PROGRAMS = {
     "the scheduler of a fleet: hugewise itself": ("fleet/dask/child", "fleet/dask/worker"),
+    "hugewise itself, by this interpreter and from no folder: it draws what its stdin says": ("report/drawing",),
     "the probe": ("host/counting", "host/fragmenter", "host/local_machine", "machine/probe"),
     "mount and ip, of this host's own, by root's own PATH": ("host/hugetlbfs", "host/network"),
     "ssh, of root's own PATH": ("clients/ssh",),

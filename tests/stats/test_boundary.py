@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import math
 from fractions import Fraction
 
@@ -71,6 +72,20 @@ def test_zeros_move_the_clock_alone() -> None:
     assert [law.step(0) for _ in range(40)] == [None] * 40
     assert law.spent == 0
     assert law.pairs == 40
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    scores = magnitudes(np.random.default_rng(3).normal(size=700)).tolist()
+    whole, one, other = (Boundary(0.05, 700) for _ in range(3))
+    for a in scores[:600]:
+        one.step(a)
+    twin = copy.copy(one)
+    for _ in range(100):
+        one.step(31)  # what one does leaves the other alone
+    assert [other.step(a) for a in scores[:600]][-1] == [whole.step(a) for a in scores[:600]][-1]
+    assert [twin.step(a) for a in scores[600:]] == [whole.step(a) for a in scores[600:]]
+    assert twin.ledger == whole.ledger
+    assert one.ledger[:600] == whole.ledger[:600]
 
 
 def test_bad_arguments_are_refused() -> None:

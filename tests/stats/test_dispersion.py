@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from statistics import median
 
 import numpy as np
 import pytest
 
-from hugewise.stats.dispersion import FEWEST, Dispersion
+from hugewise.stats.dispersion import FEWEST, WINDOW, Dispersion
+from hugewise.stats.signflip import SignFlip
 from hugewise.verification import dispersion as check
 from hugewise.verification.generators import PairedTimes, generator
 
@@ -44,6 +46,33 @@ def test_the_size_is_exact_on_raw_values(kind: str, alpha: float) -> None:
     assert found <= exact <= alpha * 2**10
     assert exact > 0 or kind in {"ties", "failures"}
     assert len(sizes) == 1  # no label has any part in the sizes
+
+
+@pytest.mark.parametrize("digits", [2, 9])
+def test_by_definition(digits: int) -> None:
+    """The medians of the latest pairs taken anew for each pair; with ties, and failures."""
+    generator_ = np.random.default_rng(digits)
+    logs = np.round(0.05 * generator_.standard_normal((200, 2)) + (0.03, 0), digits)
+    pairs: Sides = [(math.exp(a), math.exp(b)) for a, b in logs.tolist()]
+    pairs[70], pairs[90] = (None, 1.0), (1.0, None)
+    exact, aligned = SignFlip(0.01, 200), SignFlip(0.005, 200)
+    seen: list[tuple[float, float]] = []
+    for arm, baseline in pairs:
+        one = other = 0.0
+        if arm is not None and baseline is not None:
+            x, y = round(math.log(arm), 9), round(math.log(baseline), 9)
+            latest = seen[-WINDOW:]
+            if len(latest) >= FEWEST:
+                centres = median(map(min, latest)), median(map(max, latest))
+                far = [min(abs(value - centre) for centre in centres) for value in (x, y)]
+                one = round(far[0] - far[1], 9)
+                other = round(abs(x - median(a for a, _ in latest)) - abs(y - median(b for _, b in latest)), 9)
+            seen.append((x, y))
+        exact.add(one)
+        aligned.add(other)
+    found = run(pairs)
+    assert (found.exact.ledger, found.aligned.ledger) == (exact.ledger, aligned.ledger)
+    assert (found.exact.walk, found.aligned.walk) == (exact.walk, aligned.walk)
 
 
 def test_swapped_labels_swap_the_finding() -> None:

@@ -86,6 +86,16 @@ def test_a_rejection_stays() -> None:
     assert process.pairs == 160
 
 
+@pytest.mark.parametrize("shift", [0.0, 0.3])
+def test_the_largest_value_is_not_missed(shift: float) -> None:
+    """Against the value after every pair."""
+    process, largest = EProcess(), 1.0
+    for difference in (np.random.default_rng(7).standard_normal(300) + shift).tolist():
+        process.add(difference)
+        largest = max(largest, process.value)
+        assert process._log_largest == pytest.approx(math.log(largest), rel=1e-12, abs=1e-12)
+
+
 def test_hosts_multiply() -> None:
     one, other = after([1.0, 2.0, -0.5, 3.0]), after([0.4, 0.3, 0.8])
     assert combine([one.value, other.value]) == pytest.approx(one.value * other.value)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hugewise.stats import signflip
-from hugewise.stats.inversion import Interval, interval, point
+from hugewise.stats import inversion, signflip
+from hugewise.stats.boundary import Boundary
+from hugewise.stats.inversion import Interval, Inversion, interval, point
 
 STEP = 1e-4
 # Multiples of 1/256 keep differences of differences exact.
@@ -93,6 +94,65 @@ def test_failures_and_few_pairs_leave_it_open() -> None:
     for difference in [math.inf] * 30:
         live.add(difference)
     assert (live.low, live.high) == (math.inf, math.inf)
+
+
+class Plain(Inversion):
+    """Every test made by itself from its first pair on, each with boundaries of its own."""
+
+    def sign(self, theta: float) -> int:
+        moved = [value - theta * weight for value, weight in zip(self._values, self._weights, strict=True)]
+        return signflip.stopped(moved, 0.01, 200).sign
+
+
+@pytest.mark.parametrize("kind", ["noise", "weights", "ties", "failures", "drift", "effect"])
+@pytest.mark.parametrize("parts", [2, 256])
+def test_what_is_remembered_changes_no_end(kind: str, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last digit, also where little may be kept."""
+    monkeypatch.setattr(inversion, "_KEPT", parts)
+    generator = np.random.default_rng(5)
+    values = generator.normal(0.002, 0.03, 170)
+    weights = None
+    if kind == "weights":
+        weights = generator.normal(1, 0.2, 170).tolist()
+    elif kind == "ties":
+        values = np.round(values, 2)
+    elif kind == "failures":
+        values[generator.integers(0, 170, 6)] = math.inf
+    elif kind == "drift":
+        values += np.linspace(-0.03, 0.03, 170)
+    elif kind == "effect":
+        values += 0.5
+    tests = Inversion(values, 0.01, 200, weights)
+    for resolution in (1e-4, 1e-7):
+        expected = Plain(values, 0.01, 200, weights).ends(resolution)
+        assert tests.ends(resolution) == interval(values, 0.01, 200, resolution, weights) == expected
+    for theta in generator.normal(0, 0.02, 20).tolist():
+        assert tests.sign(theta) == Plain(values, 0.01, 200, weights).sign(theta)
+
+
+def test_what_thetas_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closely, more than half of all pairs."""
+    steps = 0
+
+    class Counted(Boundary):
+        def step(self, magnitude: int) -> int | None:
+            nonlocal steps
+            steps += 1
+            return super().step(magnitude)
+
+    monkeypatch.setattr(inversion, "Boundary", Counted)
+    differences = noisy(3, 400, 0.0)
+    judged = 0
+
+    class Counting(Inversion):
+        def _judge(self, theta: float) -> int:
+            nonlocal judged
+            judged += 1
+            return super()._judge(theta)
+
+    Counting(differences, 0.01, 400).ends(1e-7)
+    assert judged > 20
+    assert steps < judged * 400 / 2
 
 
 def test_a_constant_is_enclosed_tightly() -> None:

@@ -75,8 +75,11 @@ def analyze(path: Path, *, salvage: bool = False, expect: str | None = None) -> 
 def judged(run: Run) -> list[tuple[Method, Comparison]]:
     """Each method of the run's study after all of its blocks, with what it says."""
     methods = methods_for(run.study, run.opened.cells)
+    of_cell = defaultdict[str, list[Method]](list)
+    for method in methods:
+        of_cell[method.contrast.cell].append(method)
     for block in run.blocks:
-        for method in methods:
+        for method in of_cell[block.cell]:  # the blocks of other cells change nothing
             method.observe(block)
     return list(zip(methods, conclude(methods, run.study.confidence, run.study.margin), strict=True))
 

@@ -92,6 +92,7 @@ class Values:
     def of(cls, cell: CellResult, attempts: Iterable[Attempt]) -> Values:
         """Of the cell's accepted attempts among these."""
         raw: defaultdict[str, defaultdict[str, list[float | None]]] = defaultdict(lambda: defaultdict(list))
+        latest: dict[str, tuple[tuple[str, ...], Sequence[list[float | None]]]] = {}
         measured: dict[str, None] = {}
         lacking: dict[str, None] = {}
         common: dict[str, None] = {}
@@ -100,10 +101,13 @@ class Values:
             if one.state != "accepted" or one.cell != cell.cell:
                 continue
             values, metrics = raw[one.arm], one.metrics
-            for name, value in metrics.items():
-                values[name].append(value)
-            if not metrics.keys() <= measured.keys():
+            names, columns = latest.get(one.arm, ((), ()))
+            if names != tuple(metrics):  # most attempts of an arm have the same
+                names, columns = tuple(metrics), [values[name] for name in metrics]
+                latest[one.arm] = names, columns
                 measured |= dict.fromkeys(metrics)
+            for column, value in zip(columns, metrics.values(), strict=True):
+                column.append(value)
             for name in _OF_EVERY_ATTEMPT:
                 if name not in metrics and (value := getattr(one, name)) is not None:
                     values[name].append(value)
@@ -111,11 +115,7 @@ class Values:
             for name, reason in one.absent.items():
                 lacking[name] = None
                 why.setdefault((one.arm, name), reason)
-        found = {
-            (arm, name): [value for value in several if value is not None and math.isfinite(value)]
-            for arm, values in raw.items()
-            for name, several in values.items()
-        }
+        found = {(arm, name): _finite(several) for arm, values in raw.items() for name, several in values.items()}
         return cls(tuple(measured | lacking | common), tuple(measured), found, why)
 
     def median(self, arm: str, name: str) -> tuple[float | None, int]:
@@ -124,6 +124,12 @@ class Values:
             values = self.found.get((arm, name), ())
             known = self._medians[arm, name] = (statistics.median(values) if values else None), len(values)
         return known
+
+
+def _finite(several: Sequence[float | None]) -> Sequence[float]:
+    """Those that are numbers; most often all are, which is soon seen."""
+    known = [value for value in several if value is not None]
+    return known if all(map(math.isfinite, known)) else [value for value in known if math.isfinite(value)]
 
 
 def value_of(attempt: Attempt, metric: str) -> float | None:

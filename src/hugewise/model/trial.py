@@ -43,7 +43,7 @@ BlockState = Literal["complete", "incomplete", "disturbed"]
 Judged = Literal["setting", "backing"]
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class Trial(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A planned run of one arm in one block. `order` counts from 0 within the block."""
 
     block: int
@@ -68,7 +68,7 @@ class DeliveryThreshold(msgspec.Struct, frozen=True):
         return self if judged == "backing" else DeliveryThreshold(0.0, self.base_above)
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whether the pages that the policy promises really backed the attempt. `delivered` None: it could not be proven.
 
     coverage  bytes by `kind:page size`, e.g. {"anon:65536": 1048576, "unproven": 4096}
@@ -85,7 +85,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One physical try at a trial: the content of `attempt.json`. Seconds; `started` and `ended` are UTC epoch s.
 
     overhead_s  of hugewise: from the first step of the attempt to its record, less the time of its command. Null, as
@@ -155,7 +155,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     knobs_as: str | None = None
 
 
-class Block(msgspec.Struct, frozen=True, kw_only=True):
+class Block(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A closed block: what a statistical method observes. Only `complete` blocks give measurements.
 
     arms       those whose order its coin drew; empty in blocks made by hand, for all that it names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
@@ -25,6 +26,7 @@ _ATTEMPT = (
     *("peak_bytes", "pool_bytes", "exit_code", "signal"),
 )
 _AT_ONCE = 1_000
+_AS_THEY_ARE = frozenset({float, int, type(None)})  # no booleans, whose type is another
 _COMPARISON = tuple(name for name in Comparison.__struct_fields__ if name not in ("tiers", "warnings", "spread"))
 
 
@@ -153,7 +155,13 @@ def _rows(rows: Iterable[Sequence[object]]) -> list[str]:
     """Each without its line end, of which there is none within."""
     found: list[str] = []
     writer = csv.writer(_Kept(found), lineterminator="")
-    writer.writerows([value if type(value) is float else field(value) for value in row] for row in rows)
+    writer.writerows(
+        [
+            value if (kind := type(value)) in _AS_THEY_ARE else _shown(value) if kind is str else field(value)
+            for value in row
+        ]
+        for row in rows
+    )
     return found
 
 
@@ -170,7 +178,10 @@ def field(value: object) -> object:
     """Booleans in lower case as in JSON; printable text, quoted where a spreadsheet would run it as a formula."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if not isinstance(value, str):
-        return value
-    shown = printable(value)
+    return _shown(value) if isinstance(value, str) else value
+
+
+@lru_cache(1_000)  # names come again in every row
+def _shown(text: str) -> str:
+    shown = printable(text)
     return f"'{shown}" if shown.startswith(("=", "+", "-", "@")) else shown

@@ -56,6 +56,8 @@ def environment() -> Environment:
 def whole(text: str) -> Markup:
     """The text of a table's cell, escaped, in which names of policies and files stay in one piece."""
     shown, parts, end = printable(text), [], 0
+    if _BREAKABLE.search(shown) is None:  # most are figures
+        return escape(shown)
     for word in _BREAKABLE.finditer(shown):
         parts += [escape(shown[end : word.start()]), Markup('<span class="whole">%s</span>') % word[0]]
         end = word.end()

@@ -47,31 +47,29 @@ def write_document(
     path of each by its key. Raises StorageError, UserError.
     """
     from hugewise.report import images  # noqa: PLC0415
+    from hugewise.report.drawing import drawn  # noqa: PLC0415
     from hugewise.report.html import html  # noqa: PLC0415
     from hugewise.report.markdown import markdown  # noqa: PLC0415
 
-    place = Path(folder)
+    place, several = Path(folder), list(figures(document))
     with _errors(place), held_folder(place) as held:
         images.need_room()
-        paths = _written(held, place, data)
         inline: dict[str, str] = {}
-        drawings = list(figures(document))
-        if drawings:
-            with _below(held, FIGURES) as below:
-                for figure in drawings:
-                    drawn = images.render(dict(figure.spec))
-                    alone = images.standalone(drawn)
-                    inline[figure.key] = images.inline(drawn, name=f"figure-{figure.key}", title=figure.text)
-                    files = {
-                        f"{figure.key}.{kind}": (f"{figure.stem}.{kind}", (drawing,))
-                        for kind, drawing in (("svg", alone.encode()), ("png", images.png(alone)))
-                    }
-                    paths |= _written(below, place / FIGURES, files)
-        told = {
-            "markdown": ("report.md", (markdown(document).encode(),)),
-            "html": ("report.html", (html(document, inline).encode(),)),
-        }
-        return paths | _written(held, place, told)
+        # Maybe beside this process, which has other things to write meanwhile.
+        with drawn([dict(figure.spec) for figure in several]) as drawings:
+            paths = _written(held, place, data)
+            paths |= _written(held, place, {"markdown": ("report.md", (markdown(document).encode(),))})
+            if several:
+                with _below(held, FIGURES) as below:
+                    for figure, svg in zip(several, drawings, strict=True):
+                        inline[figure.key] = images.inline(svg, name=f"figure-{figure.key}", title=figure.text)
+                        alone = images.standalone(svg)
+                        files = {
+                            f"{figure.key}.{kind}": (f"{figure.stem}.{kind}", (content,))
+                            for kind, content in (("svg", alone.encode()), ("png", images.png(alone)))
+                        }
+                        paths |= _written(below, place / FIGURES, files)
+        return paths | _written(held, place, {"html": ("report.html", (html(document, inline).encode(),))})
 
 
 @contextmanager

@@ -105,6 +105,13 @@ class Boundary:
         self._unit = 1.0  # the stored number that means probability 1
         self._since = 0  # steps since the last division
 
+    def __copy__(self) -> Boundary:
+        """The boundary after the same pairs, which takes others from here on."""
+        twin = Boundary(self.alpha, self.budget, self._spending)
+        twin.__dict__.update(self.__dict__)
+        twin.ledger, twin._mass, twin._next = self.ledger.copy(), self._mass.copy(), np.zeros_like(self._next)
+        return twin
+
     def step(self, magnitude: int) -> int | None:
         """Take a pair with this score; the boundary after it, None while nothing can cross.
 
@@ -129,25 +136,24 @@ class Boundary:
         if len(self._mass) < reach + 3 * _WINDOW:
             self._mass = np.concatenate((self._mass, np.zeros(reach + 3 * _WINDOW)))
             self._next = np.zeros_like(self._mass)
-        old, new = self._mass, self._next
-        np.add(old[:reach], old[2 * a : reach + 2 * a], out=new[a : reach + a])
-        np.add(old[a:0:-1], old[a : 2 * a], out=new[:a])
-        new[reach + a : reach + a + 2 * _WINDOW] = 0.0
-        self._mass, self._next, self._reach = new, old, reach + a
+        old, new, end = self._mass, self._next, reach + a
+        np.add(old[:reach], old[2 * a : end + a], new[a:end])
+        np.add(old[a:0:-1], old[a : 2 * a], new[:a])
+        new[end : end + 2 * _WINDOW] = 0.0
+        self._mass, self._next, self._reach = new, old, end
         self._unit *= 2.0
         self._since += 1
         if self._since == _RESCALE:
-            new[: self._reach] *= 2.0**-_RESCALE
+            new[:end] *= 2.0**-_RESCALE
             self._unit *= 2.0**-_RESCALE
             self._since = 0
 
     def _absorb(self, left: float) -> int | None:
         """Take the largest |S| out for at most `left`; the smallest of them, None where none has any mass."""
-        half = left / 2 * self._unit
-        window = _WINDOW
+        half, reach, window = left / 2 * self._unit, self._reach, _WINDOW
         while True:
-            low = max(1, self._reach - window)
-            tail: Numbers = self._mass[low : self._reach][::-1].cumsum()
+            low = reach - window if reach > window else 1
+            tail: Numbers = np.add.accumulate(self._mass[low:reach][::-1])
             count = int(tail.searchsorted(half, "right"))
             if count < len(tail) or low == 1:
                 break
@@ -155,8 +161,8 @@ class Boundary:
         taken = float(tail[count - 1]) if count else 0.0
         if taken == 0.0:
             return None
-        boundary = self._reach - count
-        self._mass[boundary : self._reach] = 0.0
+        boundary = reach - count
+        self._mass[boundary:reach] = 0.0
         self._reach = boundary
         self.spent += 2 * taken / self._unit
         return boundary

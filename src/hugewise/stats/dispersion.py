@@ -44,9 +44,10 @@ two sides of a pair have in common hides their spread: if it makes up 0.8 of the
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
-from statistics import median, quantiles
+from statistics import quantiles
 
 from hugewise.model.results import Spread
 from hugewise.stats.signflip import SignFlip
@@ -71,7 +72,8 @@ class Dispersion:
         """On distances that know no labels."""
         self.aligned = SignFlip(alpha / 2, budget)
         """On distances from each arm's own median; at half of alpha."""
-        self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW)
+        # Of the smaller and the larger values of the pairs, of the arm's and the baseline's.
+        self._windows = _Window(), _Window(), _Window(), _Window()
         self._values: tuple[list[float], list[float]] = [], []
 
     def add(self, arm: float | None, baseline: float | None) -> None:
@@ -87,10 +89,11 @@ class Dispersion:
             self.exact.add(0.0)
             self.aligned.add(0.0)
             return
-        exact, aligned = _differences(x, y, self._window)
+        exact, aligned = _differences(x, y, self._windows)
         self.exact.add(exact)
         self.aligned.add(aligned)
-        self._window.append((x, y))
+        for window, value in zip(self._windows, (min(x, y), max(x, y), x, y), strict=True):
+            window.add(value)
 
     def finding(self) -> Spread:
         """What the pairs so far show; what was shown once stays."""
@@ -112,12 +115,36 @@ def _logarithm(value: float | None) -> float | None:
     return round(math.log(value), 9)
 
 
-def _differences(x: float, y: float, window: Sequence[tuple[float, float]]) -> tuple[float, float]:
+class _Window:
+    """The latest values, kept in order as they come and go: their median is asked for at every pair."""
+
+    def __init__(self) -> None:
+        self._values: deque[float] = deque()
+        self._ordered: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(self, value: float) -> None:
+        if len(self._values) == WINDOW:
+            del self._ordered[bisect_left(self._ordered, self._values.popleft())]
+        self._values.append(value)
+        insort(self._ordered, value)
+
+    @property
+    def median(self) -> float:
+        """As `statistics.median` has it."""
+        middle = len(self._ordered) // 2
+        if len(self._ordered) % 2:
+            return self._ordered[middle]
+        return (self._ordered[middle - 1] + self._ordered[middle]) / 2
+
+
+def _differences(x: float, y: float, windows: Sequence[_Window]) -> tuple[float, float]:
     """E of both tests; positive where the arm's value lies further out."""
-    if len(window) < FEWEST:
+    if len(windows[0]) < FEWEST:
         return 0.0, 0.0
-    low, high = median(map(min, window)), median(map(max, window))
-    of_arm, of_baseline = median(a for a, _ in window), median(b for _, b in window)
+    low, high, of_arm, of_baseline = (window.median for window in windows)
 
     def nearer(value: float) -> float:
         return min(abs(value - low), abs(value - high))

@@ -53,8 +53,11 @@ class _Mixture:
     def _bet(self, amount: float) -> None:
         self._walk += amount
         self._drift += np.logaddexp(self._rates * amount, -self._rates * amount) - math.log(2)
-        self._log_largest = max(self._log_largest, self.log_value)
         self.pairs += 1
+        # The value is a mean over rates and sides, and so no larger than the largest of them: most are not worked out.
+        most = float((self._rates * abs(self._walk) - self._drift).max())
+        if most + 1e-9 > self._log_largest:  # rounding
+            self._log_largest = max(self._log_largest, self.log_value)
 
     @property
     def log_up(self) -> float:
@@ -92,7 +95,7 @@ class _Mixture:
     def _log_mean(self, walk: float) -> float:
         exponents = self._rates * walk - self._drift
         most = float(exponents.max())
-        return most + math.log(float(np.exp(exponents - most).mean()))
+        return most + math.log(float(np.add.reduce(np.exp(exponents - most))) / len(exponents))
 
 
 class EProcess(_Mixture):

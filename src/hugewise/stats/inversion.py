@@ -25,8 +25,10 @@ test on D has crossed.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -36,9 +38,11 @@ from hugewise.stats.numbers import Integers, Numbers
 from hugewise.stats.scores import signed
 from hugewise.stats.signflip import SignFlip, run
 
-__all__ = ["Interval", "interval", "point"]
+__all__ = ["Interval", "Inversion", "interval", "point"]
 
 _CLEARLY = 1.15  # boundaries at two thetas differ by a few percent, less the more pairs
+_PARTS, _LEAST = 16, 32  # that a row of magnitudes is cut into, and pairs of one
+_KEPT = 256  # parts whose boundaries are kept: 2 MiB at 1,000 pairs, 15 MiB at 24,000
 
 
 def interval(
@@ -60,10 +64,7 @@ def interval(
     """
     if not resolution > 0:
         raise ValueError("the resolution must be positive")
-    values = np.array(list(differences), dtype=np.float64)
-    scale = np.ones_like(values) if weights is None else np.array(list(weights), dtype=np.float64)
-    tests = _Tests(values, alpha, budget, scale)
-    return _end(tests, 1, resolution), _end(tests, -1, resolution)
+    return Inversion(differences, alpha, budget, weights).ends(resolution)
 
 
 class Interval:
@@ -105,7 +106,7 @@ class Interval:
         moved = [side for side in (1, -1) if self._moves(side)]
         if not moved:
             return
-        tests = _Tests(np.array(self._differences), self._alpha, self._budget)
+        tests = Inversion(self._differences, self._alpha, self._budget)
         for side in moved:
             self._move(side, tests)
 
@@ -114,7 +115,7 @@ class Interval:
             return self.pairs >= first_crossing(self._alpha) and math.isinf(self._ends[side])
         return self._inner[side][1].sign == side or (self.test.sign == side and self._ends[side] * side < 0)
 
-    def _move(self, side: int, tests: _Tests) -> None:
+    def _move(self, side: int, tests: Inversion) -> None:
         known = None if math.isinf(self._ends[side]) else self._ends[side]
         end = _end(tests, side, self._resolution, known)
         self._ends[side] = end
@@ -124,19 +125,31 @@ class Interval:
             self._inner[side] = theta, run([d - theta for d in self._differences], self._alpha, self._budget)
 
 
-class _Tests:
-    """The tests on D - theta of one set of differences. `sign` is exact, `guess` borrows the boundaries at 0."""
+class Inversion:
+    """The tests on D - theta w of one set of differences; see `interval` for the arguments. `sign` is exact, `guess`
+    borrows the boundaries at 0. Who wants the ends twice, closer the second time, asks the same object: it remembers.
+    """
 
-    def __init__(self, values: Numbers, alpha: float, budget: int | None, weights: Numbers | None = None) -> None:
-        self._values, self._alpha, self._budget = values, alpha, budget
-        self._weights = np.ones_like(values) if weights is None else weights
+    def __init__(
+        self,
+        differences: Iterable[float],
+        alpha: float,
+        budget: int | None,
+        weights: Iterable[float] | None = None,
+    ) -> None:
+        self._values = values = np.array(list(differences), dtype=np.float64)
+        self._weights = np.ones_like(values) if weights is None else np.array(list(weights), dtype=np.float64)
         finite = values[np.isfinite(values)]
         self.least, self.most = float(np.min(finite, initial=0.0)), float(np.max(finite, initial=0.0))
         scores = signed(values)
-        law = Boundary(alpha, budget)
-        steps = [law.step(abs(score)) for score in scores.tolist()]
-        self._levels = np.array([math.inf if b is None else b for b in steps])
+        self._scored = 0.0, scores  # of the theta that was asked about last: a guess is often followed by its test
+        self._laws = _Laws(alpha, budget, len(values))
+        self._levels = np.concatenate([np.empty(0), *self._laws.along(np.abs(scores))])
         self._known = {0.0: _first(scores.cumsum(), self._levels)}
+
+    def ends(self, resolution: float = 1e-4) -> tuple[float, float]:
+        """The ends of C_n, as `interval` has them."""
+        return _end(self, 1, resolution), _end(self, -1, resolution)
 
     def sign(self, theta: float) -> int:
         """Which way the test on D - theta crossed first, 0 if it did not."""
@@ -146,17 +159,52 @@ class _Tests:
 
     def guess(self, theta: float, above: float = 1.0) -> int:
         """The sign of the first crossing of `above` times the boundaries at 0, which those at theta come near."""
-        return _first(signed(self._values - theta * self._weights).cumsum(), above * self._levels)
+        return _first(self._scores(theta).cumsum(), above * self._levels)
+
+    def _scores(self, theta: float) -> Integers:
+        if self._scored[0] != theta:
+            self._scored = theta, signed(self._values - theta * self._weights)
+        return self._scored[1]
 
     def _judge(self, theta: float) -> int:
-        law = Boundary(self._alpha, self._budget)
-        walk = 0
-        for score in signed(self._values - theta * self._weights).tolist():
-            walk += score
-            level = law.step(abs(score))
-            if level is not None and abs(walk) >= level:
-                return 1 if walk > 0 else -1
+        scores, start = self._scores(theta), 0
+        walk = scores.cumsum()
+        for levels in self._laws.along(np.abs(scores)):
+            if sign := _first(walk[start : start + len(levels)], levels):
+                return sign
+            start += len(levels)
         return 0
+
+
+class _Laws:
+    """The boundaries along rows of magnitudes, each as long as `pairs`.
+
+    They hang on the magnitudes up to their pair alone, and thetas that lie close have the same ones in most of their
+    first pairs: a search to 1e-7 has 70% of its pairs in common with an earlier theta (400,000 of 570,000, in 13
+    intervals of 700 to 1,000 pairs). So rows are cut into parts, and the boundary after a part is kept by all
+    magnitudes up to there.
+    """
+
+    def __init__(self, alpha: float, budget: int | None, pairs: int) -> None:
+        self._fresh = Boundary(alpha, budget)
+        self._part = max(_LEAST, math.ceil(pairs / _PARTS))
+        self._known: OrderedDict[bytes, tuple[Numbers, Boundary]] = OrderedDict()
+
+    def along(self, magnitudes: Integers) -> Iterator[Numbers]:
+        """The levels that a walk has to reach, infinite where none would do, part by part."""
+        row, law = magnitudes.astype(np.uint8).tobytes(), self._fresh
+        for end in range(self._part, len(row) + self._part, self._part):
+            upto = row[:end]
+            if upto in self._known:
+                self._known.move_to_end(upto)
+            else:
+                law = copy.copy(law)
+                steps = [law.step(magnitude) for magnitude in row[end - self._part : end]]
+                self._known[upto] = np.array([math.inf if b is None else b for b in steps]), law
+                if len(self._known) > _KEPT:
+                    self._known.popitem(last=False)
+            levels, law = self._known[upto]
+            yield levels
 
 
 def _first(walk: Integers, levels: Numbers) -> int:
@@ -167,7 +215,7 @@ def _first(walk: Integers, levels: Numbers) -> int:
     return 1 if walk[int(crossed.argmax())] > 0 else -1
 
 
-def _end(tests: _Tests, side: int, step: float, known: float | None = None) -> float:
+def _end(tests: Inversion, side: int, step: float, known: float | None = None) -> float:
     """The end of C_n where tests cross to `side`: the low one for +1, the high one for -1.
 
     `known`: an end found for fewer of these pairs, which holds still.
@@ -215,7 +263,7 @@ def _bisect(judge: Callable[[float], int], side: int, outer: float, inner: float
     return outer, inner
 
 
-def _seek(tests: _Tests, side: int, start: float, limit: float, step: float, *, rejected: bool) -> float:
+def _seek(tests: Inversion, side: int, start: float, limit: float, step: float, *, rejected: bool) -> float:
     """The first theta from `start` towards `limit`, by doubling steps, that is rejected (or kept)."""
     theta = start
     while (tests.sign(theta) == side) != rejected and theta != limit:
@@ -224,7 +272,7 @@ def _seek(tests: _Tests, side: int, start: float, limit: float, step: float, *, 
     return theta
 
 
-def _last_kept(tests: _Tests, side: int, start: float, limit: float, step: float) -> float | None:
+def _last_kept(tests: Inversion, side: int, start: float, limit: float, step: float) -> float | None:
     """The last theta between `start` and `limit` that is kept, looking at doubling steps.
 
     No boundary is computed for one whose walk goes far beyond those at 0.

@@ -30,10 +30,11 @@ class _Columns:
         if pair is not self._last:
             self._blocks.append(pair.block)
             self._sessions.append(pair.session)
-            for column, number in zip(
-                self._numbers, (pair.log_ratio, pair.arm, pair.baseline, pair.covariate), strict=True
-            ):
-                column.append(math.nan if number is None else number)
+            ratios, arms, baselines, covariates = self._numbers
+            ratios.append(math.nan if pair.log_ratio is None else pair.log_ratio)
+            arms.append(math.nan if pair.arm is None else pair.arm)
+            baselines.append(math.nan if pair.baseline is None else pair.baseline)
+            covariates.append(math.nan if pair.covariate is None else pair.covariate)
             self._flags.append(pair.arm_failed | pair.baseline_failed << 1 | pair.lost << 2)
             self._last = pair
         return len(self._flags) - 1

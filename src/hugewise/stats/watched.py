@@ -8,7 +8,7 @@ from hugewise.stats import inversion
 from hugewise.stats.covariate import Controlled
 from hugewise.stats.signflip import SignFlip
 
-__all__ = ["Watched"]
+__all__ = ["Watched", "closely"]
 
 
 class Watched:
@@ -55,9 +55,16 @@ class Watched:
         return low < centre < high and self.sign(centre) == 0
 
     def interval(self) -> tuple[float, float]:
-        """The interval; an end that rounding put on "no change" or the margin, or beyond it, is looked at closely."""
-        values, weights = self.pairs.values, self.pairs.weights
-        found = inversion.interval(values, self._alpha, self._planned, weights=weights)
-        if all(abs(end - known) > 2e-4 for end in found for known in (0.0, self._margin, -self._margin)):
-            return found
-        return inversion.interval(values, self._alpha, self._planned, 1e-7, weights=weights)
+        """The interval (`closely`)."""
+        return closely(self.pairs, self._alpha, self._planned, self._margin)
+
+
+def closely(pairs: Controlled, alpha: float, planned: int, margin: float) -> tuple[float, float]:
+    """The interval of these pairs' log-ratio, by inversion of the test at `alpha` over `planned` pairs; an end that
+    rounding put on "no change" or the margin (a log-ratio), or beyond it, is looked at closely.
+    """
+    tests = inversion.Inversion(pairs.values, alpha, planned, pairs.weights)
+    found = tests.ends()
+    if all(abs(end - known) > 2e-4 for end in found for known in (0.0, margin, -margin)):
+        return found
+    return tests.ends(1e-7)

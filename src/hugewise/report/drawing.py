@@ -1,0 +1,85 @@
+"""The figures of a report as SVG: where there are many, in a process beside this one, which has other work meanwhile.
+
+What draws (`images.render`) takes 35 ms a figure, however little is in it: of a run of many cells more than all else
+that is written. It holds the interpreter's lock, so that a thread would gain nothing; and it takes 130 MiB, so that
+there is one such process and not several.
+
+The process reads all that is to be drawn from stdin, and writes to stdout, for each in its order, a length and its
+SVG.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import IO, Any
+
+import msgspec
+
+from hugewise.errors import StorageError
+from hugewise.processes import die_with_parent
+from hugewise.report import images
+
+__all__ = ["drawn"]
+
+_MANY = 24  # figures that are worth the start of a process, half a second
+_LENGTH = struct.Struct("<Q")
+
+
+@contextmanager
+def drawn(specs: Sequence[Mapping[str, Any]]) -> Iterator[Iterator[str]]:
+    """The SVG of each specification, in their order, as `images.render` makes it; to ask for the next one raises
+    StorageError where there is none.
+    """
+    if len(specs) < _MANY or len(os.sched_getaffinity(0)) < 2:
+        yield map(images.render, specs)
+        return
+    command = [sys.executable, "-P", "-m", "hugewise.report.drawing"]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process,
+        ThreadPoolExecutor(1) as reader,  # so that no pipe is ever full
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            reader.submit(_ask, process.stdin, msgspec.msgpack.encode(specs))
+            answers = [reader.submit(_answer, process.stdout) for _ in specs]
+            yield (answer.result() for answer in answers)
+        finally:
+            process.kill()  # its work is done, or nobody waits for it
+
+
+def _ask(stdin: IO[bytes], specs: bytes) -> None:
+    with suppress(BrokenPipeError), stdin:  # then no answer comes, which says enough
+        stdin.write(specs)
+
+
+def _answer(stdout: IO[bytes]) -> str:
+    length = stdout.read(_LENGTH.size)
+    svg = stdout.read(_LENGTH.unpack(length)[0]) if length else b""
+    if not svg:
+        raise StorageError(
+            "the report cannot be written: the process that draws its figures has ended",
+            hint="free some memory, then: hugewise report RUN",
+        )
+    return svg.decode()
+
+
+def main() -> None:
+    """Draw what stdin asks for."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: who began this process ends it
+    for spec in msgspec.msgpack.decode(sys.stdin.buffer.read()):
+        svg = images.render(spec).encode()
+        sys.stdout.buffer.write(_LENGTH.pack(len(svg)) + svg)
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

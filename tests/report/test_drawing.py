@@ -1,0 +1,90 @@
+"""Figures that are drawn in a process beside this one are those that are drawn here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hugewise.errors import StorageError
+from hugewise.report import drawing, images
+from hugewise.report.document import figures
+from hugewise.report.drawing import drawn
+from hugewise.report.study import report
+from hugewise.report.write import write
+from tests.build.results import example
+
+
+@pytest.fixture
+def several(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
+    """Some figures with names as hostile as they get, enough for a process of their own where there are two CPUs."""
+    found: list[Mapping[str, Any]] = [dict(figure.spec) for figure in figures(report(example()))]
+    monkeypatch.setattr(drawing, "_MANY", len(found))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    return found
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The processes that are started, which all have ended at the end."""
+    found: list[subprocess.Popen[bytes]] = []
+
+    class Kept(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            found.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Kept)
+    yield found
+    assert all(one.returncode is not None for one in found)
+
+
+def test_it_makes_no_difference_where_they_are_drawn(
+    several: list[Mapping[str, Any]], begun: list[subprocess.Popen[bytes]]
+) -> None:
+    with drawn(several) as beside:
+        apart = list(beside)
+    assert len(begun) == 1
+    assert apart == [images.render(spec) for spec in several]
+
+
+@pytest.mark.usefixtures("several")
+def test_the_files_are_the_same(tmp_path: Path, begun: list[subprocess.Popen[bytes]]) -> None:
+    beside = write(example(), tmp_path / "beside")
+    assert len(begun) == 1
+    drawing._MANY += 1
+    here = write(example(), tmp_path / "here")
+    assert len(begun) == 1
+    assert beside.keys() == here.keys()
+    assert all(beside[key].read_bytes() == here[key].read_bytes() for key in here)
+
+
+def test_one_cpu_is_not_shared(
+    several: list[Mapping[str, Any]], begun: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})
+    with drawn(several) as found:
+        assert next(found).startswith("<svg")
+    assert begun == []
+
+
+def test_a_process_that_is_killed_is_an_error(
+    several: list[Mapping[str, Any]], begun: list[subprocess.Popen[bytes]]
+) -> None:
+    with pytest.raises(StorageError, match="process that draws its figures has ended"), drawn(several) as found:
+        next(found)
+        begun[0].send_signal(signal.SIGKILL)
+        list(found)
+
+
+def test_nothing_goes_on_where_its_report_does_not(
+    several: list[Mapping[str, Any]], begun: list[subprocess.Popen[bytes]]
+) -> None:
+    with pytest.raises(OSError, match="full"), drawn(several):
+        raise OSError("the disk is full")
+    assert begun[0].returncode == -signal.SIGKILL
