@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from hugewise.model.results import Results
 from hugewise.report.document import Block, Document, Folded, Line, Ran
+from hugewise.report.earlier import earlier
 from hugewise.report.figures.theme import colours
 from hugewise.report.numbers import when
 from hugewise.report.sections import answer, beside, guests
@@ -15,7 +16,7 @@ from hugewise.report.sections.reading import reading
 from hugewise.report.sections.run import in_brief, left_out, run, trouble
 from hugewise.report.sections.settings import brief as settings_in_brief
 from hugewise.report.sections.settings import settings
-from hugewise.report.sentences import earlier, records, run_line
+from hugewise.report.sentences import records, run_line
 
 __all__ = ["report", "summary"]
 
