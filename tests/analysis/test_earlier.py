@@ -7,15 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hugewise.analysis import analysis
-from hugewise.analysis.earlier import comparable, earlier_runs
-from hugewise.report.sentences import earlier
+from hugewise.analysis.earlier import Earlier, comparable, earlier_runs
+from hugewise.model.metric import Metric
+from hugewise.model.results import EarlierComparison
+from hugewise.report import json as json_report
+from hugewise.report.earlier import earlier
 from hugewise.session import session
 from hugewise.store.folder import RunFolder
-from hugewise.store.records import BlockClosed, BlockOpened, Opened
+from hugewise.store.records import BlockClosed, BlockOpened, CellRecord, Opened
 from hugewise.study.load import parse, part
 from hugewise.study.study import Study
+from hugewise.study.tables import PolicyUse
+from tests.analysis import test_forecast as forecasts
+from tests.analysis.test_forecast import arm, cell
 from tests.build import logs
 from tests.build import trials as examples
 from tests.build.studies import study_of
@@ -37,19 +44,28 @@ name = "chase"
 parameters = { bytes = "SIZE", loads = 1000 }
 """
 HOST = {"name": "here", "machine": "m1"}
+CELLS = (cell("chase", "thp"),)
 
 
 def the_study(name: str = "mine", size: str = "4m") -> Study:
     return parse(STUDY.replace("NAME", name).replace("SIZE", size), f"{name}.toml")
 
 
+def in_guests(cell: CellRecord, kernel: str) -> CellRecord:
+    return replace(cell, arms=tuple(replace(each, kernel=kernel) for each in cell.arms))
+
+
 def begun(results: Path, study: Study, t: float, **changes: Any) -> RunFolder:
     """A run that was killed after its first record."""
-    return examples.begun(results, study, t=t, **{"host": HOST, **changes})
+    return examples.begun(results, study, t=t, **{"host": HOST, "cells": CELLS, **changes})
+
+
+def before(results: Path, study: Study, **changes: Any) -> Earlier:
+    return earlier_runs(study, opened("now", **{"host": HOST, "cells": CELLS, **changes}), results)
 
 
 def names(results: Path, study: Study, **changes: Any) -> tuple[str, ...]:
-    return earlier_runs(study, opened("now", **{"host": HOST, **changes}), results)[0]
+    return before(results, study, **changes).runs
 
 
 def test_every_run_that_began_counts_the_newest_first(tmp_path: Path) -> None:
@@ -62,7 +78,7 @@ def test_every_run_that_began_counts_the_newest_first(tmp_path: Path) -> None:
 
 def test_the_run_itself_is_not_before_itself(tmp_path: Path) -> None:
     folder = begun(tmp_path, the_study(), 10.0)
-    assert earlier_runs(the_study(), folder.opened(), tmp_path) == ((), 0)
+    assert earlier_runs(the_study(), folder.opened(), tmp_path) == ((), {}, 0)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +86,8 @@ def test_the_run_itself_is_not_before_itself(tmp_path: Path) -> None:
     [
         {"host": {"name": "here", "machine": "m2"}},
         {"mechanism": "process"},
-        {"versions": {"kernel stock": "6.1"}},
+        {"versions": {"accelerator": "tcg: no KVM"}},
+        {"versions": {"kernel stock": "6.1"}, "cells": (in_guests(CELLS[0], "stock"),)},
     ],
 )
 def test_runs_of_another_machine_are_not_of_this_host(tmp_path: Path, changes: dict[str, Any]) -> None:
@@ -79,9 +96,73 @@ def test_runs_of_another_machine_are_not_of_this_host(tmp_path: Path, changes: d
     assert len(names(tmp_path, the_study(), **changes)) == 1
 
 
-def test_another_study_of_the_same_name_is_not_the_same(tmp_path: Path) -> None:
-    begun(tmp_path, the_study(size="8m"), 10.0)
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"values": {"bytes": 8 << 20}},
+        {"workload": "fault"},
+        {"metric": Metric("wall_s", "s", "lower", "time")},
+        {"memory_age": "fragmented"},
+        {"baseline": "thp"},
+        {"arms": (arm("base"), replace(arm("thp"), treatment=replace(arm("thp").treatment, advice="huge")))},
+    ],
+)
+def test_a_run_of_other_comparisons_is_not_the_same(tmp_path: Path, other: dict[str, Any]) -> None:
+    begun(tmp_path, the_study(), 10.0, cells=(replace(CELLS[0], **other),))
     assert names(tmp_path, the_study()) == ()
+
+
+@pytest.mark.parametrize("change", ["settle", "pinned"])
+def test_a_run_whose_attempts_were_made_otherwise_is_not_the_same(tmp_path: Path, change: str) -> None:
+    if change == "settle":
+        other = parse(STUDY.replace("0ms", "1s").replace("NAME", "mine").replace("SIZE", "4m"), "mine.toml")
+    else:
+        use = the_study().workload[0]
+        other = replace(the_study(), workload=(replace(use, cpus=(0,)),))
+    begun(tmp_path, other, 10.0)
+    assert names(tmp_path, the_study()) == ()
+
+
+def test_a_run_of_another_part_is_named_with_what_it_had_of_this_one(tmp_path: Path) -> None:
+    """Another `--arms`, or another `--only`, is no way to a run that seems to be the first."""
+    more = (cell("chase", "thp", "mthp"), cell("store", "thp"))
+    more = (more[0], replace(more[1], workload="redis"))
+    study = the_study()
+    arms = begun(tmp_path, replace(study, policies=(*study.policies, PolicyUse(name="mthp"))), 10.0, cells=(more[0],))
+    cells = begun(tmp_path, study, 20.0, cells=more[1:])
+    called = begun(tmp_path, study, 30.0, cells=(replace(CELLS[0], id="chase-again"),))
+    found = before(tmp_path, study, cells=more)
+    chase, mthp, store = (
+        EarlierComparison(*one, "ns_per_load") for one in (("chase", "thp"), ("chase", "mthp"), ("store", "thp"))
+    )
+    assert found.shared == {
+        f"mine/{called.run}": (chase,),
+        f"mine/{cells.run}": (store,),
+        f"mine/{arms.run}": (chase, mthp),
+    }
+    assert found.runs == tuple(found.shared)
+    assert names(tmp_path, study, cells=(replace(more[0], values={"loads": 9}),)) == ()
+
+
+def test_kernels_that_another_part_had_beside_are_no_other_machine(tmp_path: Path) -> None:
+    two = replace(CELLS[0], arms=(*in_guests(CELLS[0], "stock").arms, replace(arm("mthp"), kernel="new")))
+    begun(tmp_path, the_study(), 10.0, cells=(two,), versions={"kernel stock": "6.1", "kernel new": "6.18"})
+    one = in_guests(CELLS[0], "stock")
+    assert len(names(tmp_path, the_study(), cells=(one,), versions={"kernel stock": "6.1"})) == 1
+    assert names(tmp_path, the_study(), cells=(one,), versions={"kernel stock": "6.2"}) == ()
+
+
+def test_what_an_earlier_run_said_is_as_its_report_has_it(tmp_path: Path) -> None:
+    study = forecasts.the_study()
+    path = forecasts.write_run(tmp_path, study, forecasts.normal(0.02, 5), run={"host": HOST})
+    name = f"mine/{path.name}"
+    assert before(tmp_path, study).shared == {name: (EarlierComparison("chase", "thp", "ns_per_load"),)}
+    (path / "report.json").write_bytes(json_report.encode(analysis.analyze(path)))
+    said = EarlierComparison("chase", "thp", "ns_per_load", 5, "undecided")
+    assert before(tmp_path, study).shared == {name: (said,)}
+    for damaged in ("{", '{"cells": 3}', "[" * 5000):
+        (path / "report.json").write_text(damaged)
+        assert before(tmp_path, study).shared[name][0].pairs is None
 
 
 def test_runs_of_other_cells_ask_another_question() -> None:
@@ -100,7 +181,7 @@ def test_damaged_folders_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "mine" / "odd" / "run.jsonl").mkdir(parents=True)
     assert names(tmp_path, the_study()) == (f"mine/{whole.run}",)
     # What may have been a run is not passed over in silence.
-    assert earlier_runs(the_study(), opened("now", host=HOST), tmp_path)[1] == 4
+    assert before(tmp_path, the_study()).unread == 4
 
 
 def test_only_the_first_record_of_a_run_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,6 +200,18 @@ def test_a_run_from_before_they_were_looked_for_still_loads(tmp_path: Path) -> N
     logs.of_before(folder.path)
     assert folder.opened().earlier is None
     assert "was not recorded" in earlier(analysis.analyze(folder.path))
+
+
+def test_what_is_shared_is_kept_and_a_run_of_before_it_was_has_none(tmp_path: Path) -> None:
+    shared = {"mine/x": (EarlierComparison("chase", "thp", "ns_per_load", 9, "undecided"),)}
+    folder = begun(tmp_path, the_study(), 10.0, earlier=("mine/x",), earlier_shared=shared)
+    assert analysis.analyze(folder.path).earlier_shared == shared
+    (record,) = logs.lines(folder.path)
+    kept = json.loads(record)
+    del kept["earlier_shared"]
+    logs.write_lines(folder.path, [json.dumps(kept).encode() + b"\n"])
+    logs.of_before(folder.path)
+    assert "1 earlier run of this study on this host: mine/x." in earlier(analysis.analyze(folder.path))
 
 
 @pytest.mark.usefixtures("unchanged")

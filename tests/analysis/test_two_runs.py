@@ -132,6 +132,18 @@ def test_what_differs_stands_first_and_by_its_key(tmp_path: Path) -> None:
     assert all(len(line) <= 80 for line in out.splitlines())
 
 
+def test_what_a_kernel_had_begun_to_use_of_a_node_is_no_difference_of_hosts(tmp_path: Path) -> None:
+    """Older runs kept that of a node, which grows on some kernels; newer ones what lies in it."""
+    older = [{"cpus": "0-15", "bytes": each << 30} for each in (6, 15)]
+    newer = [{"cpus": "0-15", "present_bytes": each << 30} for each in (135, 135, 67)]
+    nodes = [*older, *newer]
+    runs = [a_run(tmp_path, n, host={"name": "a", "memory": {"nodes": {"node0": of}}}) for n, of in enumerate(nodes, 1)]
+    for first, second in ((0, 1), (1, 2), (2, 1), (2, 3)):
+        assert compared(runs[first], runs[second]).differences == (), (first, second)
+    (only,) = compared(runs[3], runs[4]).differences
+    assert (only.key, only.first, only.second) == ("memory.nodes.node0.present_bytes", f"{135 << 30}", f"{67 << 30}")
+
+
 def test_runs_of_other_parameters_are_shown_and_nothing_is_concluded(tmp_path: Path) -> None:
     small = msgspec.structs.replace(cell("chase", "thp"), values={"bytes": 1 << 20, "loads": 5})
     large = msgspec.structs.replace(small, values={"bytes": 1 << 30, "loads": 5})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pwd
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from hugewise.cli import doctor
 from hugewise.cli.doctor import examine
+from hugewise.errors import UserError
 from hugewise.guests import accelerator, debian, foreseen, image, initramfs, kernels, nfs, program, requirements, survey
 from hugewise.guests.accelerator import NoKvm
 from hugewise.guests.kernels import tools
@@ -104,6 +107,36 @@ def test_a_host_without_qemu_or_agent_is_told_how_to_get_them(able: pytest.Monke
     assert (found["QEMU"].state, found["QEMU"].cure) == ("missing", "apt install qemu-system-arm")
     assert found["agent"].state == "missing"
     assert "make guest-probes" in found["agent"].finding
+
+
+def without_library(patch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name == "qemu" or name.startswith("qemu.")]:
+        patch.delitem(sys.modules, name)
+    patch.setitem(sys.modules, "qemu", None)
+
+
+def test_without_the_library_for_qemu_all_else_is_told_and_a_run_refused(
+    able: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_library(able)
+    path = tmp_path / "s.toml"
+    path.write_text(GUESTS)
+    able.setenv("COLUMNS", "100")
+    assert doctor.main(path, as_json=False) == 1
+    said = capsys.readouterr().out
+    assert "guests need the Python package qemu.qmp" in said
+    assert "cure: pip install 'hugewise[vm]'" in said
+    assert all(line in said for line in ("base page", "kernel 4k", "accelerator"))
+    for begin in (feasibility.make_plan, lambda of: feasibility.provide(of, print)):
+        with pytest.raises(UserError, match="qemu.qmp") as raised:
+            begin(study())
+        assert raised.value.hint == "pip install 'hugewise[vm]'"
+
+
+def test_what_guests_lack_is_found_without_the_library() -> None:
+    """No other module of the guests needs it when it is loaded."""
+    load = "import sys; sys.modules['qemu'] = None; import hugewise.guests.requirements, hugewise.guests.boot"
+    subprocess.run([sys.executable, "-c", load], check=True)
 
 
 def test_a_kernel_that_is_not_there_yet_says_what_the_first_run_does(able: pytest.MonkeyPatch) -> None:

@@ -51,8 +51,28 @@ def test_another_architecture_is_refused(tmp_path: Path) -> None:
 
 def test_a_processor_without_virtualisation_is_refused_though_the_device_is_there(tmp_path: Path) -> None:
     found = known(refusal("x86-64", host(tmp_path, "fpu svm_lock novmx"), "x86_64"))
-    assert "neither vmx nor svm" in found.why
+    assert found.why.startswith("/dev/kvm is there, but this processor shows neither vmx nor svm")
     assert "measure on a KVM host" in found.cure
+
+
+def test_a_device_of_a_module_that_does_without_the_processor_is_named(tmp_path: Path) -> None:
+    """It opens; to turn virtualisation on in the firmware is no cure of it."""
+    here = host(tmp_path, "fpu hypervisor")
+    for module in ("kvm", "kvm_amd", "kvm_pvm"):  # kvm_amd may be built in, and is no module of such a device
+        (here / "sys/module" / module).mkdir(parents=True)
+    found = known(refusal("x86-64", here, "x86_64"))
+    assert found.why == (
+        "/dev/kvm is there by kvm_pvm, but this processor shows neither vmx nor svm, which a guest with a stock kernel"
+        " needs to boot with it"
+    )
+    assert "firmware" not in found.cure
+    assert "nested" in found.cure
+
+
+def test_without_a_device_virtualisation_is_to_be_turned_on(tmp_path: Path) -> None:
+    found = known(refusal("x86-64", host(tmp_path, "fpu", device=False), "x86_64"))
+    assert "the firmware hides them" in found.why
+    assert "turn virtualisation on" in found.cure
 
 
 @pytest.mark.parametrize(("flags", "module"), [("vmx", "kvm_intel"), ("svm", "kvm_amd")])

@@ -12,6 +12,23 @@ from tests.build.hosts import Files
 
 MACHINE_ID = "0123456789abcdef0123456789abcdef"
 CPU = "/sys/devices/system/cpu"
+ZONES = """Node 0, zone      DMA
+  per-node stats
+      nr_inactive_anon 0
+  pages free     3840
+        spanned  4095
+        present  3998
+        managed  3840
+Node 0, zone   Normal
+  pages free     12
+        spanned  6549504
+        present  6287360
+        managed  2588672
+Node 0, zone   Device
+  pages free     0
+        present  0
+        managed  0
+"""
 FILES = {
     "/etc/machine-id": MACHINE_ID,
     "/etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nNAME="Debian"',
@@ -31,7 +48,7 @@ FILES = {
     f"{CPU}/vulnerabilities/meltdown": "Not affected",
     "/proc/meminfo": "MemTotal:       24684092 kB\nSwapTotal:             0 kB",
     "/sys/devices/system/node/node0/cpulist": "0-1,4",
-    "/sys/devices/system/node/node0/meminfo": "Node 0 MemTotal:       24684092 kB",
+    "/proc/zoneinfo": ZONES,
     "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "0",
     "/proc/cmdline": "quiet",
 }
@@ -45,10 +62,29 @@ def test_facts_are_read() -> None:
     assert found["caches"][0]["bytes"] == 48 << 10
     assert found["memory"]["total_bytes"] == 24684092 << 10
     assert found["memory"]["swap_bytes"] == 0
-    assert found["memory"]["nodes"] == {"node0": {"cpus": "0-1,4", "bytes": 24684092 << 10}}
+    assert found["memory"]["nodes"] == {"node0": {"cpus": "0-1,4", "present_bytes": (3998 + 6287360) << 12}}
     assert found["virtualisation"]["hypervisor"] is True
     assert found["pages"]["hugetlb"] == [2 << 20]
     assert found["mitigations"] == {"meltdown": "Not affected"}
+
+
+def test_the_memory_of_a_node_is_the_same_while_the_kernel_begins_to_use_more_of_it() -> None:
+    """Kernels that initialise memory when it is first needed: MemTotal of the node, and `managed`, grow."""
+    node = "/sys/devices/system/node/node0/meminfo"
+    early = {**FILES, node: "Node 0 MemTotal: 6100000 kB"}
+    late = {**FILES, node: "Node 0 MemTotal: 15400000 kB", "/proc/zoneinfo": ZONES.replace("2588672", "5505024")}
+    assert fingerprint(Files(early))["memory"] == fingerprint(Files(late))["memory"]
+
+
+def test_nodes_have_the_memory_of_their_own_zones() -> None:
+    more = {f"/sys/devices/system/node/node{node}/cpulist": str(node) for node in (1, 2)}
+    zones = f"{ZONES}Node 1, zone Normal\n        spanned  9\n        present  7\n        managed  1\n"
+    nodes = fingerprint(Files({**FILES, **more, "/proc/zoneinfo": zones}))["memory"]["nodes"]
+    assert {name: of["present_bytes"] for name, of in nodes.items()} == {
+        "node0": (3998 + 6287360) << 12,
+        "node1": 7 << 12,
+        "node2": None,
+    }
 
 
 def test_equal_frequency_policies_are_said_once() -> None:

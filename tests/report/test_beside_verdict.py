@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hugewise.model.results import Comparison, Results, Spread, Tier
+from hugewise.model.results import Comparison, EarlierComparison, Results, Spread, Tier
 from hugewise.report import csv
 from hugewise.report.cell_answers import ranked
 from hugewise.report.document import Heading, Line, Points, Verdicts
+from hugewise.report.earlier import earlier
 from hugewise.report.sections.effects import effects_table, reach_table, sensitivity_table, spread_table
 from hugewise.report.sections.run import run_table
-from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, TIER_LEGEND, earlier, findings, legend, sentence
+from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, TIER_LEGEND, findings, legend, sentence
 from hugewise.report.study import report, summary
 from tests.build import known
 from tests.build.results import HOSTILE, LATENCY, example, plain
@@ -190,14 +191,14 @@ def test_tiers_say_what_their_ratio_is_of() -> None:
 @pytest.mark.parametrize(
     ("known", "words"),
     [
-        (("demo/b", "demo/a"), "2 earlier runs of this study on this host: demo/b, demo/a. A reader who is shown one"),
-        (("demo/a",), "1 earlier run of this study on this host: demo/a. A reader who is shown one should know of all"),
-        ((), "No earlier run of this study on this host is in this results folder."),
+        (("demo/b", "demo/a"), "2 earlier runs with the same comparisons on this host: demo/b, demo/a. A reader who"),
+        (("demo/a",), "1 earlier run with the same comparisons on this host: demo/a. A reader who is shown one should"),
+        ((), "No earlier run with any of these comparisons on this host is in this results folder."),
         (None, "Whether this study had earlier runs on this host was not recorded."),
     ],
 )
 def test_earlier_runs_are_named(known: tuple[str, ...] | None, words: str) -> None:
-    results = replace(plain(), earlier=known)
+    results = replace(plain(), earlier=known, earlier_shared={})
     for told in (report(results), summary(results)):
         assert any(isinstance(one, Line) and one.text.startswith(words) for one in told.lead)
     assert any(value.startswith(words) for _, value in run_table(results).rows)
@@ -206,9 +207,10 @@ def test_earlier_runs_are_named(known: tuple[str, ...] | None, words: str) -> No
 
 
 def test_folders_that_may_be_earlier_runs_are_counted() -> None:
-    none = replace(plain(), earlier=(), earlier_unread=2)
+    none = replace(plain(), earlier=(), earlier_shared={}, earlier_unread=2)
     assert earlier(none) == (
-        "No earlier run of this study on this host is in this results folder, and 2 folders in it cannot be read."
+        "No earlier run with any of these comparisons on this host is in this results folder, and 2 folders in it "
+        "cannot be read."
     )
     assert earlier(replace(plain(), earlier=("demo/a",), earlier_unread=1)).endswith("1 folder cannot be read.")
 
@@ -223,4 +225,31 @@ def test_many_earlier_runs_are_counted_and_named_in_the_table_of_the_run() -> No
 
 
 def test_hostile_names_of_earlier_runs_stay_text() -> None:
-    assert earlier(replace(example(), earlier=(HOSTILE,))).isprintable()
+    shared = {HOSTILE: (EarlierComparison(HOSTILE, HOSTILE, HOSTILE),)}
+    for most in (5, None):
+        assert earlier(replace(example(), earlier=(HOSTILE,), earlier_shared=shared), most).isprintable()
+
+
+def test_what_an_earlier_run_had_of_this_one_is_named_with_what_it_said() -> None:
+    results = plain()
+    every = [(cell.cell, one.arm, one.metric) for cell in results.cells for one in cell.judged]
+    assert len(every) > 4
+
+    def told(most: int | None, *shared: EarlierComparison) -> str:
+        text = earlier(replace(results, earlier=("demo/a",), earlier_shared={"demo/a": shared}), most)
+        return text[text.index("demo/a") : text.index(". A reader")]
+
+    names = ["{1} on {0} by {2}".format(*one) for one in every]
+    begun = [EarlierComparison(*one) for one in every]
+    ended = [EarlierComparison(*one, 9 + n % 2, "undecided" if n else "better") for n, one in enumerate(every)]
+    assert told(5, begun[0]) == f"demo/a ({names[0]}: it has no report)"
+    assert told(5, ended[1]) == f"demo/a ({names[1]}: 10 pairs, undecided)"
+    assert told(5, *ended) == f"demo/a (all comparisons: 9 to 10 pairs, 1 better, {len(every) - 1} undecided)"
+    assert told(5, *ended[:4]) == (f"demo/a ({', '.join(names[:3])} and 1 more: 9 to 10 pairs, 1 better, 3 undecided)")
+    assert told(None, *ended[:2]) == f"demo/a ({names[0]}: 9 pairs, better; {names[1]}: 10 pairs, undecided)"
+
+
+def test_a_run_of_a_version_that_looked_for_the_whole_study_alone_says_so() -> None:
+    told = earlier(replace(plain(), earlier=(), earlier_shared=None))
+    assert told.endswith("is in this results folder; runs of a part of it were not looked for.")
+    assert earlier(replace(plain(), earlier=("a/b",))).startswith("1 earlier run of this study on this host: a/b. A")

@@ -12,7 +12,7 @@ from bench import report as large
 
 from hugewise.errors import RunError, UserError
 from hugewise.model.results import CellResult, Comparison, Results
-from hugewise.report import result_overview, result_page
+from hugewise.report import numbers, result_overview, result_page
 from hugewise.report.markdown import escape
 from hugewise.report.result_claims import claimed
 from hugewise.report.result_data import without_paths
@@ -147,13 +147,33 @@ def test_figures_of_an_older_run_are_said_to_be_and_no_heading_stands_twice() ->
     lead = shown[: shown.index("\n## ")]
     every = [one for _, found in result_page.standing(data) for cell in found.cells for one in cell.judged]
     assert f"0 of {len(every)} comparisons were decided, each cell as the newest run of it found it." in lead
-    assert f"but those of {escape(second.cell)}: they are of an older run, in “Not in the newest run" in lead
+    when = numbers.when(older.started)
+    assert f"with the figures of an older run: {escape(second.cell)} of the run of {when}." in lead
     assert "machines that differ: EPYC, family 25, model 17; EPYC, family 25, model 1." in lead
     headings = [line for line in shown.splitlines() if line.startswith("#")]
     assert len({*headings}) == len(headings)
     assert sum(line.startswith("## Not decided here") for line in headings) == 2
     alone = text(page_of(older))
     assert "machines that differ" not in alone and "older run" not in alone
+
+
+def test_cells_of_several_older_runs_are_told_in_one_sentence() -> None:
+    results = restated.lpc()
+    first, second, third, fourth, *_ = (msgspec.structs.replace(cell, end_points=()) for cell in results.cells)
+    cells = ((first,), (first, second), (first, second, third, fourth))
+    runs = [
+        msgspec.structs.replace(results, cells=of, run=str(n), started=results.started - 60 * n, beside=None)
+        for n, of in enumerate(cells)
+    ]
+    shown = text(PageData(runs=tuple(PageRun(results=run) for run in runs)))
+    lead = shown[: shown.index("\n## ")]
+    names = [escape(cell.cell) for cell in (second, third, fourth)]
+    assert (
+        "Cells that the newest did not measure stand under “Not in the newest run”, with the figures of an older run: "
+        f"{names[0]} of the run of 2026; {names[1]} and {names[2]} of the run of "
+    ) in re.sub(r"run of 2026-[-0-9]+ [:0-9]+ UTC", "run of 2026", lead)
+    assert lead.count("older run") == 1
+    assert "The figures are of the newest of 3 runs; “The runs together” judges what several of them have." in lead
 
 
 def undecided_of(cell: CellResult) -> list[Comparison]:

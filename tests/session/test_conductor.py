@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from hugewise.analysis import budget
 from hugewise.attempt import runner
 from hugewise.attempt.underway import Bench, Disturbed
 from hugewise.errors import AttemptLostError, HugewiseError, MachineError
@@ -26,11 +27,13 @@ from hugewise.session import progress
 from hugewise.session.conductor import Conductor
 from hugewise.stats.method import Contrast, Decision, Method
 from hugewise.stats.pairs import Pairs
+from hugewise.stats.power import least_pairs
 from hugewise.stats.sequential import Sequential
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, Noted, Resumed
 from hugewise.study.load import parse
 from hugewise.study.study import Study
+from tests.build import known
 from tests.build.logs import rewritten
 from tests.build.trials import LOWER, begun
 from tests.build.trials import attempt as example
@@ -780,3 +783,56 @@ def test_a_block_that_ended_tells_the_open_comparisons_of_its_cell(stage: Stage)
     stage.conduct([cell("one", "thp", "mthp-64k"), cell("two", "thp")], {}, beside=beside)
     one, two = ("one", ["thp"]), ("two", ["thp"])
     assert stage.open == [one, two, one, ("two", []), ("one", []), ("two", [])]
+
+
+TIMED = STUDY.replace("blocks = 3", 'blocks = 40\ntime = "TIME"').replace(
+    'name = "s"', 'name = "s"\nmethod = "sequential"'
+)
+LEAST = known(least_pairs(0.01, 40))
+
+
+def shortages(stage: Stage, *cells: Cell) -> list[str]:
+    """What is said of the time; a block of an arm and the baseline takes 2 s."""
+    judging = [
+        Sequential(Contrast(each.id, "thp", "base", LOWER), planned=40, alpha=0.01, margin=0.01) for each in cells
+    ]
+    stage.conduct(list(cells), {(each.id, "thp"): 0 for each in cells}, beside=judging)
+    told = [(n, event.text) for n, event in enumerate(stage.events) if isinstance(event, progress.Message)]
+    return [f"after {sum(isinstance(e, progress.BlockEnded) for e in stage.events[:n])}: {text}" for n, text in told]
+
+
+@pytest.mark.parametrize("stage", [TIMED.replace("TIME", "15s")], indirect=True)
+def test_a_time_without_room_for_a_verdict_is_told_once_after_the_first_block(stage: Stage) -> None:
+    assert shortages(stage, cell("one", "thp")) == [
+        f"after 1: about 7 pairs of each comparison fit into the time of 15.0 s, and a verdict takes at least {LEAST}:"
+        " 1 min 00 s or more"
+    ]
+    assert stage.state == "time is up"
+
+
+@pytest.mark.parametrize("stage", [TIMED.replace("TIME", f"{2 * LEAST - 1}s")], indirect=True)
+def test_a_time_that_is_a_little_short_is_told_when_it_is_known_what_a_block_takes(stage: Stage) -> None:
+    (told,) = shortages(stage, cell("one", "thp"))
+    assert told.startswith(f"after 3: about {LEAST - 1} pairs of each comparison fit")
+
+
+@pytest.mark.parametrize("stage", [TIMED.replace("TIME", f"{2 * LEAST}s")], indirect=True)
+def test_a_time_with_room_for_a_verdict_is_not(stage: Stage) -> None:
+    assert shortages(stage, cell("one", "thp")) == []
+
+
+@pytest.mark.parametrize("stage", [TIMED.replace("TIME", f"{2 * LEAST}s")], indirect=True)
+def test_cells_share_the_time(stage: Stage) -> None:
+    (told,) = shortages(stage, cell("one", "thp"), cell("two", "thp"))
+    assert told.startswith(f"after 2: about {LEAST // 2} pairs")
+
+
+@pytest.mark.parametrize("stage", [TIMED.replace("sequential", "screening").replace("TIME", "15s")], indirect=True)
+def test_a_screening_has_no_verdict_to_be_short_of(stage: Stage) -> None:
+    assert shortages(stage, cell("one", "thp")) == []
+
+
+def test_the_cure_of_a_command_line_is_its_options() -> None:
+    assert budget.more_time(530.0, asked=True) == (
+        "begin it anew with --time 10m or more, or with fewer cells and arms (--only, --arms)"
+    )

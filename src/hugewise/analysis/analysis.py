@@ -119,6 +119,7 @@ def results_of(run: Run, found: Sequence[tuple[Method, Comparison]] | None = Non
         attempts=tuple(attempts),
         guests=guests(opened.cells, attempts, run.guests, opened.versions),
         earlier=opened.earlier,
+        earlier_shared=opened.earlier_shared,
         earlier_unread=opened.earlier_unread,
         integrity=_integrity(run),
         command=opened.command,

@@ -27,8 +27,9 @@ from hugewise.stats.family import ComparedCell
 from hugewise.store.records import CellRecord
 from hugewise.study.study import Study
 
-__all__ = ["Round", "declared", "in_part", "measured", "timed", "too_small"]
+__all__ = ["Round", "declared", "in_part", "measured", "more_time", "timed", "too_small"]
 
+_ROOM = 1.1  # times what the blocks so far have taken
 _NEWEST = 3  # runs that are read wholly: a long campaign has hundreds
 
 
@@ -151,6 +152,16 @@ def _short(study: Study, least: int, round_: Round) -> str | None:
         f"the budget is too small to decide anything: its time of {format_duration(time)} {has}"
         f" (a round {round_.source}), and {before}: {needed} or more, or fewer cells and arms (--only, --arms)"
     )
+
+
+def more_time(seconds: float, *, asked: bool) -> str:
+    """The cure of a time that was too short, where a verdict takes these `seconds` or more; `asked`: of a command
+    line.
+    """
+    minutes = math.ceil(_ROOM * seconds / 60)
+    if not asked:
+        return f"{format_duration(60 * minutes)} or more"
+    return f"begin it anew with --time {minutes}m or more, or with fewer cells and arms (--only, --arms)"
 
 
 def _few_blocks(study: Study, comparisons: int) -> str:

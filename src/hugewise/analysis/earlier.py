@@ -1,50 +1,154 @@
 """Which runs of a study this host has seen before: a reader who is shown one of several should know of all.
 
 Whoever runs a study until it comes out as wished, and shows that run, has no error rate. So every run names those
-that were begun before it, also the ones that were broken off. A run that measured something else is another study's;
-the pairs of runs on different machines have no spread in common.
+that were begun before it and had any of its comparisons, whatever else was measured with these, also the ones that were
+broken off. The pairs of runs on different machines have no spread in common.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import msgspec
+
+from hugewise import reading
 from hugewise.errors import UserError
+from hugewise.model.results import EarlierComparison, Verdict
 from hugewise.store.folder import RunFolder
-from hugewise.store.records import Opened
+from hugewise.store.records import ArmRecord, CellRecord, Opened
 from hugewise.study.study import Study
+from hugewise.study.workload import cell_of
 
-__all__ = ["called", "comparable", "earlier_runs", "of_study", "unlike"]
+__all__ = ["Earlier", "called", "comparable", "earlier_runs", "of_study", "unlike"]
 
 # What the studies of two runs must share; name, budget, margin, confidence and method change no pair.
 _SAME = ("policies", "workload", "cells", "between", "design", "guest", "kernel")
+# And what they must share where their cells, arms and kernels are compared one by one.
+_AROUND = ("between", "design", "guest")
+_PLACED = ("cpus", "client_cpus", "storage", "user")
 _OF_GUESTS = ("accelerator", "cpu model")
+_TOLD = 10  # earlier runs of which the report is read: the newest
 
 
-def earlier_runs(study: Study, opened: Opened, results: Path) -> tuple[tuple[str, ...], int]:
-    """The runs below the folder `results` that measure what `study` does, on the host of the run that begins with
-    `opened`: their folders as `STUDY/RUN`, the newest first; and how many folders cannot be read, which may be more.
+class Earlier(NamedTuple):
+    """The runs before a run, as `STUDY/RUN`, the newest first; the comparisons that each has in common with it; and how
+    many folders cannot be read, which may be more of them.
+    """
+
+    runs: tuple[str, ...]
+    shared: Mapping[str, tuple[EarlierComparison, ...]]
+    unread: int
+
+
+class _Key(NamedTuple):
+    """A comparison by its names in a run."""
+
+    cell: str
+    arm: str
+    metric: str
+
+
+class _Found(msgspec.Struct):
+    """What of a comparison a report has; of its many keys these."""
+
+    arm: str
+    metric: str
+    n: int
+    verdict: Verdict
+
+
+class _FoundCell(msgspec.Struct):
+    cell: str
+    comparisons: tuple[_Found, ...] = ()
+    declared: tuple[_Found, ...] = ()
+
+
+class _Report(msgspec.Struct):
+    cells: tuple[_FoundCell, ...] = ()
+
+
+_REPORT = msgspec.json.Decoder(_Report)
+
+
+def earlier_runs(study: Study, opened: Opened, results: Path) -> Earlier:
+    """The runs below the folder `results` that have a comparison of the run of `study` that begins with `opened`, on
+    its host: the same workload with the same parameters, policy, baseline and metric. Of the newest also what their
+    reports say of it.
 
     A run counts from its first record on.
     """
-    found, unread = _seen(study, results)
-    named = tuple(
-        folder.path.relative_to(results).as_posix()
-        for first, folder in found
-        if first.run != opened.run and unlike(first, opened) is None
-    )
-    return named, unread
+    here = _comparisons(study, opened)
+    every, unread = _every(results)
+    names: list[str] = []
+    shared: dict[str, tuple[EarlierComparison, ...]] = {}
+    for first, other, folder in every:
+        if first.run == opened.run or _elsewhere(first, opened) is not None:
+            continue
+        there = _comparisons(other, first)
+        common = [key for key in here if key in there]
+        if common:
+            name = folder.path.relative_to(results).as_posix()
+            said = _said(folder.path) if len(names) < _TOLD else {}
+            names.append(name)
+            shared[name] = tuple(EarlierComparison(*here[key], *said.get(there[key], ())) for key in common)
+    return Earlier(tuple(names), shared, unread)
 
 
 def of_study(study: Study, results: Path) -> list[tuple[Opened, RunFolder]]:
-    """The runs and pilots below `results` that measure what `study` does, on any host, the newest first.
+    """The runs and pilots below `results` that measure all that `study` does and no more, on any host, the newest
+    first.
 
     Folders that cannot be read are passed over. Of each only the first record and the study are read, so that long runs
     cost no more than short ones.
     """
-    return _seen(study, results)[0]
+    return [(first, folder) for first, other, folder in _every(results)[0] if comparable(study, other) is None]
+
+
+def _comparisons(study: Study, opened: Opened) -> dict[bytes, _Key]:
+    """The comparisons of a run by what is compared, whatever it is called."""
+    uses = [use.called for use in study.workload]
+    around = [_plain(getattr(study, name)) for name in _AROUND]
+    found = {}
+    for cell in opened.cells:
+        place = cell_of(uses, cell.id)
+        placed = [] if place is None else [_plain(getattr(study.workload[place], name)) for name in _PLACED]
+        arms = {arm.name: _arm(arm, opened) for arm in cell.arms}
+        for arm, treated in arms.items():
+            for metric in (cell.metric, *cell.also) if arm != cell.baseline else ():
+                what = [around, placed, _measured(cell), treated, arms[cell.baseline], metric.name]
+                found[msgspec.json.encode(what, order="deterministic")] = _Key(cell.id, arm, metric.name)
+    return found
+
+
+def _measured(cell: CellRecord) -> list[Any]:
+    """What is run, but for its arms. A parameter that is an empty list is as one that was not there yet."""
+    values = {name: value for name, value in cell.values.items() if value != ()}
+    return [cell.workload, values, cell.together, cell.kind, cell.apart, cell.memory_age, cell.memory]
+
+
+def _arm(arm: ArmRecord, opened: Opened) -> list[Any]:
+    """What is done to an arm's attempts; of guests also what their memory is made of, and the content of the kernel."""
+    kernel = None if arm.kernel is None else opened.versions.get(f"kernel {arm.kernel}", arm.kernel)
+    return [_plain(arm.treatment), kernel, _plain(arm.backing)]
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value)
+
+
+def _said(folder: Path) -> Mapping[_Key, tuple[int, Verdict]]:
+    """Pairs and verdict of each comparison by the report of a run; nothing where it has none that can be read."""
+    with suppress(OSError, reading.UnreadableError):
+        report = reading.decoded(_REPORT, reading.kept(folder / "report.json"))
+        return {
+            _Key(cell.cell, one.arm, one.metric): (one.n, one.verdict)
+            for cell in report.cells
+            for one in (*cell.comparisons, *cell.declared)
+        }
+    return {}
 
 
 def called(names: Collection[str], results: Path) -> list[RunFolder]:
@@ -66,8 +170,8 @@ def _listed(folder: Path) -> list[Path]:
         return []
 
 
-def _seen(study: Study, results: Path) -> tuple[list[tuple[Opened, RunFolder]], int]:
-    """The runs of the study, and the number of folders that cannot be read."""
+def _every(results: Path) -> tuple[list[tuple[Opened, Study, RunFolder]], int]:
+    """The runs below `results` with their studies, the newest first, and the number of folders that cannot be read."""
     found = []
     places, unread = _folders(results)
     for place in places:
@@ -75,13 +179,12 @@ def _seen(study: Study, results: Path) -> tuple[list[tuple[Opened, RunFolder]], 
         try:
             (place / "run.jsonl").lstat()
             first = folder.opened()
-            if comparable(study, folder.study(first)) is None:
-                found.append((first, folder))
+            found.append((first, folder.study(first), folder))
         except (FileNotFoundError, NotADirectoryError):
             continue  # no run
         except (OSError, UserError):
             unread += 1
-    return sorted(found, key=lambda each: (each[0].t, each[1].path), reverse=True), unread
+    return sorted(found, key=lambda each: (each[0].t, each[2].path), reverse=True), unread
 
 
 def _folders(results: Path) -> tuple[list[Path], int]:
@@ -112,7 +215,15 @@ def unlike(run: Opened, first: Opened) -> str | None:
 
     That is the host, the mechanism, and of guests the accelerator, the CPU model and the content of the kernels.
     """
-    here, there = _machine(run), _machine(first)
+    return _differs(_machine(run) | _kernels(run), _machine(first) | _kernels(first))
+
+
+def _elsewhere(run: Opened, first: Opened) -> str | None:
+    """Likewise, but for the kernels: two runs may share some of these."""
+    return _differs(_machine(run), _machine(first))
+
+
+def _differs(here: Mapping[str, str], there: Mapping[str, str]) -> str | None:
     for name in dict.fromkeys((*there, *here)):
         if here.get(name) != there.get(name):
             return f"{name} is {here.get(name, 'none')}, there {there.get(name, 'none')}"
@@ -122,7 +233,11 @@ def unlike(run: Opened, first: Opened) -> str | None:
 def _machine(opened: Opened) -> dict[str, str]:
     """What ran, by name. Of the accelerator the reason after its name does not count."""
     found = {"host": str(opened.host.get("machine") or opened.host.get("name")), "mechanism": opened.mechanism}
-    for name, version in opened.versions.items():
-        if name in _OF_GUESTS or name.startswith("kernel "):
+    for name in _OF_GUESTS:
+        if (version := opened.versions.get(name)) is not None:
             found[name] = version.partition(":")[0] if name == "accelerator" else version
     return found
+
+
+def _kernels(opened: Opened) -> dict[str, str]:
+    return {name: version for name, version in opened.versions.items() if name.startswith("kernel ")}

@@ -25,6 +25,7 @@ TRIAL_S = 10.0
 _MEMORY = 512 << 20
 _DEVICE = Path("/dev/kvm")
 _VIRTUALISATION = re.compile(r"^flags\s*:.*\b(vmx|svm)\b", re.MULTILINE)
+_MODULES = {"vmx": "kvm_intel", "svm": "kvm_amd"}
 _known: dict[tuple[str, str, Architecture], Choice] = {}
 
 
@@ -73,12 +74,29 @@ def refusal(arch: Architecture, root: Path = Path("/"), machine: str | None = No
             return NoKvm(f"/proc/cpuinfo cannot be read: {error.strerror}", "mount /proc")
         found = _VIRTUALISATION.search(flags)
         if found is None:
-            return NoKvm(
-                "this processor shows neither vmx nor svm: it is a virtual machine's own, or the firmware hides them",
-                "measure on a KVM host, or turn virtualisation on: in the firmware, or nested in this machine's host",
-            )
-        module = {"vmx": "kvm_intel", "svm": "kvm_amd"}[found[1]]
+            return _without_the_processor(root)
+        module = _MODULES[found[1]]
     return _device(root / "dev/kvm", module)
+
+
+def _without_the_processor(root: Path) -> NoKvm:
+    """Why there is no KVM for these guests where the processor does not say that it can run any.
+
+    Modules that do without it (kvm_pvm) have a /dev/kvm, too, and run kernels that were made for them.
+    """
+    lacking = "this processor shows neither vmx nor svm"
+    if not (root / "dev/kvm").exists():
+        return NoKvm(
+            f"{lacking}: it is a virtual machine's own, or the firmware hides them",
+            "measure on a KVM host, or turn virtualisation on: in the firmware, or nested in this machine's host",
+        )
+    loaded = sorted(path.name for path in (root / "sys/module").glob("kvm_*") if path.name not in _MODULES.values())
+    by = f"/dev/kvm is there by {' and '.join(loaded)}" if loaded else "/dev/kvm is there"
+    return NoKvm(
+        f"{by}, but {lacking}, which a guest with a stock kernel needs to boot with it",
+        "measure on a KVM host whose processor shows vmx or svm: bare metal, or a virtual machine that its host lends"
+        " them (nested)",
+    )
 
 
 def _device(path: Path, module: str) -> NoKvm | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hugewise.errors import UserError
-from hugewise.guests import accelerator, debian, disks, image, initramfs, kernels, nfs, program, provided, survey
+from hugewise.guests import accelerator, debian, disks, image, initramfs, kernels, nfs, program, provided, qmp, survey
 from hugewise.guests.hosting import qemu_account
 from hugewise.host import network
 from hugewise.model.check import Check, State
@@ -32,6 +32,8 @@ def checks(
     assert use is not None
     arch = provided.architecture(use)
     yield _qemu(arch, use.qemu)
+    if qmp.missing():
+        yield Check(_SECTION, "qemu.qmp", "missing", qmp.LACKING, qmp.CURE)
     agent = initramfs.guest_probe(arch)
     yield _missing("agent", agent) if isinstance(agent, Missing) else Check(_SECTION, "agent", "ok", str(agent))
     yield _accelerator(study, arch)

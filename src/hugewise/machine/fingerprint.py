@@ -27,11 +27,14 @@ __all__ = ["fingerprint", "machine_id"]
 _NODE = "/sys/devices/system/node"
 _DMI = "/sys/class/dmi/id"
 _CLOCK = "/sys/devices/system/clocksource/clocksource0"
+_ZONE = re.compile(r"^Node (\d{1,6}), zone ", re.MULTILINE | re.ASCII)
+_PRESENT = re.compile(r"^ +present +(\d{1,15})$", re.MULTILINE | re.ASCII)
 
 
 def fingerprint(host: Host, cpu: Cpu | None = None) -> dict[str, Any]:
     """The facts of `host`; `cpu` is the probe's answer to `cpu` (TLBs as CPUID states them), if there is one."""
     clocks = text_of(host, f"{_CLOCK}/available_clocksource")
+    sizes = PageSizes.discover(host)
     return {
         "name": host.name,
         "machine": machine_id(host),
@@ -50,8 +53,8 @@ def fingerprint(host: Host, cpu: Cpu | None = None) -> dict[str, Any]:
         "caches": _caches(host),
         "tlbs": None if cpu is None or not cpu.tlbs else _plain(cpu.tlbs),
         "tlbs_caveat": None if cpu is None else cpu.reason,
-        "pages": _plain(PageSizes.discover(host)),
-        "memory": _memory(host),
+        "pages": _plain(sizes),
+        "memory": _memory(host, sizes.base),
         "virtualisation": _virtualisation(host),
         "clock_source": {
             "current": text_of(host, f"{_CLOCK}/current_clocksource"),
@@ -124,8 +127,8 @@ def _caches(host: Host) -> list[dict[str, Any]] | None:
     return found or None
 
 
-def _memory(host: Host) -> dict[str, Any]:
-    info = proc.meminfo(host)
+def _memory(host: Host, base: int) -> dict[str, Any]:
+    info, present = proc.meminfo(host), _present(text_of(host, "/proc/zoneinfo") or "", base)
     nodes = [name for name in host.names(_NODE) if re.fullmatch(r"node\d+", name)]
     return {
         "total_bytes": info.get("MemTotal"),
@@ -138,12 +141,26 @@ def _memory(host: Host) -> dict[str, Any]:
         "nodes": {
             name: {
                 "cpus": text_of(host, f"{_NODE}/{name}/cpulist"),
-                "bytes": proc.meminfo(host, f"{_NODE}/{name}/meminfo").get("MemTotal"),
+                "present_bytes": present.get(name),
             }
             for name in nodes
         }
         or None,
     }
+
+
+def _present(zoneinfo: str, base: int) -> dict[str, int]:
+    """Bytes of memory that lie in each node, whether the kernel has begun to use them or not (`present`, proc(5)).
+
+    A node's MemTotal is what it has begun to use (`managed`): where memory is initialised when it is first needed, that
+    grows from one reading to the next.
+    """
+    found: dict[str, int] = {}
+    zones = list(_ZONE.finditer(zoneinfo))
+    for zone, end in zip(zones, [*(after.start() for after in zones[1:]), len(zoneinfo)], strict=False):
+        if (pages := _PRESENT.search(zoneinfo, zone.end(), end)) is not None:
+            found[f"node{zone[1]}"] = found.get(f"node{zone[1]}", 0) + int(pages[1]) * base
+    return found
 
 
 def _virtualisation(host: Host) -> dict[str, Any]:

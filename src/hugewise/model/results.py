@@ -318,15 +318,33 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[str, ...] = ()
 
 
+class EarlierComparison(msgspec.Struct, frozen=True):
+    """A comparison of this run that a run before it had, too: of the same workload with the same parameters, policy,
+    baseline and metric, by its names in this run.
+
+    pairs    that it had there, as the report of that run has it, and `verdict` what that says; null where there was no
+             report, or it was not read (of each run the newest ten before it are)
+    """
+
+    cell: str
+    arm: str
+    metric: str
+    pairs: int | None = None
+    verdict: Verdict | None = None
+
+
 class Results(msgspec.Struct, frozen=True, kw_only=True):
     """One run, whole. `host` is the fingerprint, `versions` the programs used, `settings` the knobs before the run.
 
     guests   where the arms ran in guests: what these were; else null
     beside   the published experiment that the study restates beside what was measured; null where it names none
     attempts all that were made, for the reports; not in `report.json`: the run's folder and `hugewise.tables` have them
-    earlier  runs of the same study on this host that were begun before this one, the newest first: a reader who is
-             shown one of them should know of the others; null for runs that were begun before these were looked for
-    earlier_unread  folders beside them that could not be read, which may be runs of it too
+    earlier  runs on this host that were begun before this one and had any of its comparisons, the newest first: a
+             reader who is shown one of them should know of the others; null for runs that were begun before these were
+             looked for
+    earlier_shared  which comparisons these were, by the run; null for runs whose version looked for the whole study
+             alone, with the same cells and policies
+    earlier_unread  folders beside them that could not be read, which may be such runs too
     integrity  whether the folder holds what was written; null where the results were not made from a folder
     command  the command line that began the run, as words; empty where a program began it, or it was not kept
     """
@@ -358,6 +376,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     guests: Guests | None = None
     beside: Beside | None = None
     earlier: tuple[str, ...] | None = None
+    earlier_shared: Mapping[str, tuple[EarlierComparison, ...]] | None = None
     earlier_unread: int = 0
     integrity: Integrity | None = None
     command: tuple[str, ...] = ()

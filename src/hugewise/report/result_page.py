@@ -237,9 +237,8 @@ def _lead(data: PageData) -> Iterator[str]:
         yield f"{every} comparisons were decided, each cell as the newest run of it found it."
     yield f"{'Of the newest run: ' if len(several) > 1 else ''}{outcome(newest)}"
     if len(data.runs) > 1:
-        older = "".join(older_cells([found for _, found in several[1:]]))
-        of = f"The figures are of the newest of {len(data.runs)} runs{older}"
-        yield f"{of}; “{_TOGETHER}” judges what several of them have."
+        yield f"The figures are of the newest of {len(data.runs)} runs; “{_TOGETHER}” judges what several of them have."
+        yield from older_cells(found for _, found in several[1:])
     yield from other_machines([one.results for one in data.runs])
     if newest.beside is not None:
         yield from beside.introduction(newest.beside)

@@ -21,6 +21,7 @@ from hugewise.study.workload import SMALL
 __all__ = ["decided", "delivered", "derived", "facts", "measured_cells", "older_cells", "older_title", "other_machines"]
 __all__ += ["outcome"]
 
+_OLDER = "Not in the newest run"
 _DECIDED = {"better", "worse", "equivalent"}
 
 
@@ -77,15 +78,24 @@ def outcome(run: Results) -> str:
 
 def older_title(run: Results) -> str:
     """Of the section that has the cells of a run that no later run has."""
-    return f"Not in the newest run: cells as that of {numbers.when(run.started)} found them"
+    return f"{_OLDER}: cells as that of {numbers.when(run.started)} found them"
 
 
 def older_cells(runs: Iterable[Results]) -> Iterator[str]:
-    """The cells whose figures are of these runs, and the sections that have them; to follow what is said of others."""
-    for run in runs:
-        cells = ", ".join(cell.cell for cell in run.cells)
-        yield f", but those of {cells}: they are of an older run, in “{older_title(run)}” and what stands below it"
-        yield " of that run"
+    """A sentence on the cells whose figures are of these runs, the newest first, and where they stand."""
+    told = [
+        f"{_listed([cell.cell for cell in run.cells])} of the run of {numbers.when(run.started)}"
+        for run in runs
+        if run.cells
+    ]
+    if told:
+        where = f"Cells that the newest did not measure stand under “{_OLDER}”, with the figures of an older run"
+        yield f"{where}: {'; '.join(told)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    *before, last = names
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def delivered(one: Comparison) -> str:

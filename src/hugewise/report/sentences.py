@@ -23,7 +23,6 @@ __all__ = [
     "arm_of",
     "better_direction",
     "change_of",
-    "earlier",
     "effect_of",
     "findings",
     "interval_words",
@@ -177,26 +176,6 @@ def legend(results: Results, *, tiers: bool = True) -> tuple[str, ...]:
 def tier_name(name: Reach) -> str:
     """How far a claim reaches, and what its ratio is of."""
     return _TIERS[name]
-
-
-def earlier(results: Results, most: int | None = 5) -> str:
-    """Which runs of the same study were begun before this one; at most `most` of them by name, else all."""
-    known = results.earlier
-    if known is None:
-        return "Whether this study had earlier runs on this host was not recorded."
-    folders = "1 folder" if results.earlier_unread == 1 else f"{results.earlier_unread} folders"
-    unread = f" Beside them {folders} cannot be read." if results.earlier_unread else ""
-    if not known:
-        lacking = f", and {folders} in it cannot be read" if results.earlier_unread else ""
-        return f"No earlier run of this study on this host is in this results folder{lacking}."
-    named = ", ".join(printable(one) for one in known[:most])
-    more = (
-        ""
-        if most is None or len(known) <= most
-        else f" and {len(known) - most} more (all in the report's table of the run)"
-    )
-    runs = "1 earlier run" if len(known) == 1 else f"{len(known)} earlier runs"
-    return f"{runs} of this study on this host: {named}{more}. A reader who is shown one should know of all.{unread}"
 
 
 def records(results: Results) -> Iterator[str]:

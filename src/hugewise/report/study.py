@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hugewise.model.results import Results
-from hugewise.report.document import Block, Document, Folded, Line, Ran
+from hugewise.report.document import Block, Document, Folded, Line, Note, Ran
+from hugewise.report.earlier import earlier
 from hugewise.report.figures.theme import colours
 from hugewise.report.numbers import when
 from hugewise.report.sections import answer, beside, guests
@@ -15,7 +16,8 @@ from hugewise.report.sections.reading import reading
 from hugewise.report.sections.run import in_brief, left_out, run, trouble
 from hugewise.report.sections.settings import brief as settings_in_brief
 from hugewise.report.sections.settings import settings
-from hugewise.report.sentences import earlier, records, run_line
+from hugewise.report.sentences import records, run_line
+from hugewise.report.time_short import time_short
 
 __all__ = ["report", "summary"]
 
@@ -26,6 +28,7 @@ def report(results: Results) -> Document:
         title=f"{results.study}: {results.question}",
         lead=(
             Ran(results.run, when(results.started), run_line(results)),
+            *(Note(said) for said in time_short(results)),
             Line(earlier(results), quiet=True),
             *_records(results),
         ),
@@ -69,6 +72,7 @@ def summary(results: Results) -> Document:
         title=f"{results.study}: {results.question}",
         lead=(
             Ran(results.run, when(results.started), run_line(results)),
+            *(Note(said) for said in time_short(results)),
             Line(earlier(results)),
             *(Line(said) for said in records(results)),
             *guests.brief(results.guests),

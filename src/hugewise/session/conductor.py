@@ -25,6 +25,7 @@ from hugewise.model.trial import Attempt, Block, BlockState, Trial, at_fault
 from hugewise.plan.ageing import due
 from hugewise.plan.plan import Arm, Cell
 from hugewise.session import progress
+from hugewise.session.enough import Enough
 from hugewise.session.identity import differing
 from hugewise.stats.method import Method
 from hugewise.stats.sequential import Sequential
@@ -56,6 +57,10 @@ class Conductor:
     _complete: Counter[str] = field(default_factory=Counter)
     _in_session: Counter[str] = field(default_factory=Counter)
     _durations: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=5)))
+    _enough: Enough = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._enough = Enough(self.study, self.methods, asked=bool(self.run.opened.command))
 
     @property
     def study(self) -> Study:
@@ -152,6 +157,13 @@ class Conductor:
 
     def _late(self, cell: Cell) -> bool:
         return self._expected(cell) > self._time_left() or self._time_left() == 0
+
+    def _tell_shortage(self) -> None:
+        """Say it once where the time has no room for a verdict."""
+        cells = [cell.id for cell in self.cells if self._open_arms(cell)]
+        done, took = {cell: self._complete[cell] for cell in cells}, {cell: self._durations[cell] for cell in cells}
+        if cells and (why := self._enough.shortage(done, took, self._time_left())) is not None:
+            self.listener(progress.Message(why))
 
     def _left(self) -> float:
         wanted = sum(self._remaining(cell) * self._expected(cell) for cell in self.cells)
@@ -253,6 +265,7 @@ class Conductor:
         new = sum(not self._durations.get(each.id) and self._remaining(each) > 0 for each in self.cells)
         open_ = functools.partial(_open, [method for method in self.methods if method.contrast.cell == cell])
         self.listener(progress.BlockEnded(number, cell, state, done, planned, self._left(), new, open_))
+        self._tell_shortage()
         return closed
 
     def _paired(self, cell: str, attempts: Sequence[Attempt]) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,8 +52,9 @@ def make_plan(
     sizes = PageSizes.discover(host)
     first: tuple[str, ...] = ()
     if study.guest is not None and guests is None:
-        with _library():
-            from hugewise.guests import provided  # noqa: PLC0415
+        from hugewise.guests import provided, qmp  # noqa: PLC0415  (only studies of guests need them)
+
+        qmp.must_be_there()
         seen = provided.look(study)
         guests, first = seen, (*seen.first, *_image(study, seen))
     known, mechanism = policies.discover(sizes), mechanism_of(host)
@@ -103,15 +103,16 @@ def provide(study: Study, say: Callable[[str], None]) -> Provided | None:
     """
     if study.guest is None:
         return None
-    with _library():
-        from hugewise.guests import provided  # noqa: PLC0415
+    from hugewise.guests import provided, qmp  # noqa: PLC0415
+
+    qmp.must_be_there()
     return provided.provide(study, lambda bare: _for_image(study, bare), say)
 
 
 def guest_checks(study: Study) -> tuple[Check, ...]:
     """What this host has of what the guests of `study` need. Raises StudyError, UserError."""
-    with _library():
-        from hugewise.guests import provided, requirements  # noqa: PLC0415
+    from hugewise.guests import provided, requirements  # noqa: PLC0415
+
     seen, host = provided.look(study), at_rest(LocalHost())
     packages = _for_image(study, dataclasses.replace(seen, pending=False)).whole
     # What the image will bring is no lack of a plan before it is made: what is left is this host's.
@@ -171,14 +172,3 @@ def _unseen(made: Plan, study: Study, seen: GuestHouse) -> Iterator[str]:
     for name in dict.fromkeys(each.reason.partition(":")[0] for each in lacking):
         packages = " ".join(study.guest.packages)
         yield f"{name} is looked for in the image when it is made (of {packages}): without it nothing of its cells runs"
-
-
-@contextmanager
-def _library() -> Iterator[None]:
-    """Where what only studies of guests need is imported. Raises UserError where the library for QEMU is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("qemu"):
-            raise
-        raise UserError("guests need the package qemu.qmp", hint="pip install 'hugewise[vm]'") from None

@@ -303,8 +303,8 @@ class Session:
             command=self.command,
         )
         if self.results is not None:
-            before, unread = earlier.earlier_runs(self.study, opened, self.results)
-            opened = msgspec.structs.replace(opened, earlier=before, earlier_unread=unread)
+            runs, shared, unread = earlier.earlier_runs(self.study, opened, self.results)
+            opened = msgspec.structs.replace(opened, earlier=runs, earlier_shared=shared, earlier_unread=unread)
         self.folder.append(opened)
         self._note(self.remarks)
 

@@ -23,7 +23,7 @@ from hugewise.model.guest import Backing
 from hugewise.model.guest_record import GuestsRecord
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.results import LeftOut
+from hugewise.model.results import EarlierComparison, LeftOut
 from hugewise.model.trial import Attempt, Block, BlockState, DeliveryThreshold, Judged, at_fault
 from hugewise.model.workload import ParameterValue
 from hugewise.study.study import Study
@@ -113,8 +113,9 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     `format` is 2 where each line has a running hash (`store.log`), 1 in runs of before.
     `client` is the host of its own that clients are on. `command` is the command line that began the run, as words;
     empty where a program began it, and in runs that did not keep it.
-    `earlier` are the runs of the same study on this host that were begun before it (`analysis.earlier`); None in runs
-    that did not look for any, and `earlier_unread` counts the folders there that could not be read. `guests` is the
+    `earlier` are the runs with comparisons of this one on this host that were begun before it (`analysis.earlier`);
+    None in runs that did not look for any. `earlier_shared` has these comparisons, by the run; None in runs that looked
+    for the same study alone. `earlier_unread` counts the folders there that could not be read. `guests` is the
     SHA-256 of `guests.json`, where there is one, and `study_json` that of `study.json`; None in runs that did not keep
     it.
     """
@@ -135,6 +136,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     withheld: Mapping[str, str] = {}
     cwd: str = ""
     earlier: tuple[str, ...] | None = None
+    earlier_shared: Mapping[str, tuple[EarlierComparison, ...]] | None = None
     earlier_unread: int = 0
     guests: str | None = None
     study_json: str | None = None

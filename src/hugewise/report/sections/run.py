@@ -11,9 +11,9 @@ from hugewise.model.trial import Attempt
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.document import Block, Folded, Heading, Line, Only, Points, Section, Table, table
+from hugewise.report.earlier import earlier
 from hugewise.report.numbers import NOTHING
 from hugewise.report.sections.effects import alpha_table
-from hugewise.report.sentences import earlier
 from hugewise.visible import printable
 
 __all__ = ["facts", "folded", "in_brief", "left_out", "run", "run_table", "trouble"]

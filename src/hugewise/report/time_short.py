@@ -1,0 +1,46 @@
+"""That a run's time was too short for any verdict, and how much would do; the same words in every report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from hugewise.analysis.budget import more_time
+from hugewise.model.results import Comparison, Results
+
+__all__ = ["time_short"]
+
+_WITH_VERDICTS = ("sequential", "fixed-n")
+_BEFORE = re.compile(r"no verdict is possible before pair (\d+)")  # as `stats.sequential` says it
+
+
+def time_short(results: Results) -> Iterator[str]:
+    """A sentence, where the time was up before any comparison had the pairs that a verdict takes at least."""
+    time = results.options.get("budget", {}).get("time")
+    every = [
+        one
+        for cell in results.cells
+        for one in (*cell.comparisons, *cell.declared)
+        if one.method in _WITH_VERDICTS and cell.metric_named(one.metric).better != "neutral"
+    ]
+    if results.state != "time is up" or not time or not every:
+        return
+    least = [_least(one) for one in every]
+    if None in least:
+        return
+    fewest, done = min(one for one in least if one is not None), max(one.n_all for one in every)
+    if done >= fewest:
+        return  # what is lacking is not time
+    several = f"{done} pair{'' if done == 1 else 's'}"
+    cure = f": {more_time(time * fewest / done, asked=bool(results.command))}" if done else ""
+    yield f"The time was up after {several} of each comparison, and a verdict takes at least {fewest}{cure}."
+
+
+def _least(one: Comparison) -> int | None:
+    """The pairs that a verdict of an open comparison takes at least; None where it is not for want of pairs."""
+    if one.verdict != "undecided":
+        return None
+    if one.method == "fixed-n":
+        return None if one.final else one.planned
+    found = _BEFORE.search(one.reason)
+    return None if found is None else int(found[1])
