@@ -11,9 +11,12 @@ import click
 from hugewise import workloads
 from hugewise.cli import list as listing
 from hugewise.cli.main import cli
+from hugewise.model.results import CellResult
 from hugewise.plan import cells
+from hugewise.report import result_page
 from hugewise.study import load
 from hugewise.study.study import Study
+from tests.build import known
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs/guides/runs.md").read_text(encoding="utf-8")
@@ -61,3 +64,29 @@ def test_the_dry_run_that_it_quotes_is_of_the_study() -> None:
 def test_where_the_readme_leads_is_there() -> None:
     assert "docs/guides/runs.md#one-cell-several-metrics-a-page" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert PART
+
+
+def test_what_is_told_of_paravirtualised_page_tables_is_what_the_committed_run_has() -> None:
+    """Ratios with their intervals, and the instructions of a call, from the data of the page that is named there."""
+    told = (ROOT / "docs/concepts/guests.md").read_text(encoding="utf-8")
+    part = " ".join(told.partition("**Instructions of mmap-perf.**")[2].partition("\n\n")[0].split())
+    (run,) = result_page.read(ROOT / "docs/results/lkml-2009-paravirt.parquet").runs
+    assert "(../results/lkml-2009-paravirt.md)" in part
+    perf, lat = run.results.cells
+    assert (perf.workload, lat.workload) == ("mmap-perf", "lat-mmap")
+
+    def change(cell: CellResult, arm: str, digits: int) -> str:
+        (one,) = (each for each in cell.comparisons if each.arm == arm)
+        ratio, low, high = (f"{100 * (known(each) - 1):+.{digits}f}%" for each in (one.ratio, one.low, one.high))
+        return f"{ratio} ({low} to {high})".replace("-", "−").replace("+0.00% ", "0.00% ").replace("−0.00% ", "0.00% ")
+
+    assert change(perf, "paravirt", 3) in part
+    assert change(lat, "paravirt", 2) in part
+    ratio, _, interval = change(perf, "paravirt-xxl", 2).partition(" (")
+    assert f"Linux 6.12 has {ratio} (`paravirt-xxl`; {interval[:-1]}, {perf.comparisons[0].n} blocks" in part
+    calls = perf.parameters["calls"]
+    means = {each.arm: known(each.mean) / calls for each in perf.arms}
+    assert f"a call that has {means['native']:,.0f} instructions in 6.12" in part
+    assert f"That is {means['paravirt-xxl'] - means['native']:.0f} instructions more for a call" in part
+    verdicts = {each.arm: each.verdict for each in perf.comparisons}
+    assert (verdicts["paravirt"], verdicts["paravirt-xxl"]) == ("equivalent", "worse")
