@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,8 +47,8 @@ PLACE = Path(".bench/report")
 
 
 class Cost(NamedTuple):
-    """Of a process that tells a run: seconds, peak bytes, bytes of report.html and of report.json; and the seconds
-    until a browser shows the page, where there is one.
+    """Of a process that tells a run: seconds, peak bytes with those of processes that it starts, bytes of report.html and
+    of report.json; and the seconds until a browser shows the page, where there is one.
     """
 
     seconds: float
@@ -114,10 +118,49 @@ def child(path: Path) -> None:
     from hugewise.analysis.analysis import analyze  # noqa: PLC0415
     from hugewise.report.write import write  # noqa: PLC0415
 
-    paths = write(analyze(path), path)
+    with watched() as memory:
+        paths = write(analyze(path), path)
     took = time.perf_counter() - began
     sizes = [paths[kind].stat().st_size for kind in ("html", "json")]
-    print(json.dumps([took, peak(), *sizes]))
+    print(json.dumps([took, max(peak(), *memory), *sizes]))
+
+
+@contextmanager
+def watched(every: float = 0.2) -> Iterator[list[int]]:
+    """Meanwhile the resident bytes of this process and those that it has started, all together, every so many seconds;
+    pages of libraries that they share count in each.
+    """
+    found, over = [resident()], threading.Event()
+
+    def look() -> None:
+        while not over.wait(every):
+            found.append(resident())
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        looking.join()
+
+
+def resident() -> int:
+    """Resident bytes of this process and of its children that live, by /proc/PID/stat (fields 4 and 24 of proc(5))."""
+    own, pages = os.getpid(), 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        _, _, told = _told(path).rpartition(")")
+        fields = told.split()
+        if fields and own in (int(path.parent.name), int(fields[1])):
+            pages += int(fields[21])
+    return pages * resource.getpagesize()
+
+
+def _told(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except OSError:  # it has ended
+        return ""
 
 
 def opened(page: Path) -> float | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +80,15 @@ def test_a_page_is_opened_in_a_browser(tmp_path: Path) -> None:
     took = report.opened(page)
     assert took is not None
     assert 0 < took < 30
+
+
+def test_the_memory_of_what_a_process_starts_counts_too() -> None:
+    before = report.resident()
+    program = "import sys; held = bytes(range(256)) * (64 << 12); print(len(held), flush=True); sys.stdin.read()"
+    command = [sys.executable, "-S", "-c", program]
+    with report.watched(0.01) as seen, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:
+        assert one.stdout is not None and one.stdin is not None
+        assert int(one.stdout.readline()) == 64 << 20
+        while max(seen) - before < 64 << 20:
+            time.sleep(0.01)
+        one.stdin.close()
