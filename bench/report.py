@@ -47,8 +47,8 @@ PLACE = Path(".bench/report")
 
 
 class Cost(NamedTuple):
-    """Of a process that tells a run: seconds, peak bytes with those of processes that it starts, bytes of report.html and
-    of report.json; and the seconds until a browser shows the page, where there is one.
+    """Of a process that tells a run: seconds, peak bytes with those of processes that it starts, bytes of report.html
+    and of report.json; and the seconds until a browser shows the page, where there is one.
     """
 
     seconds: float
