@@ -19,7 +19,7 @@ __all__ = ["differences"]
 _NAMES = ("name", "called", "id", "arm")
 _MOST = 400  # characters of a value
 # The study's place is no part of what was asked, and a fingerprint's caches and TLBs follow from the CPU's model.
-_PASSED_OVER = {"study": ("file",), "host": ("tlbs", "caches")}
+_PASSED_OVER = {"study": ("file", "whole"), "host": ("tlbs", "caches")}
 
 
 def differences(first: Run, second: Run) -> tuple[RunDifference, ...]:
