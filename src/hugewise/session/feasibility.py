@@ -140,7 +140,8 @@ def _for_image(study: Study, bare: Provided) -> ForImage:
     from hugewise.guests.provided import ForImage  # noqa: PLC0415  (there: `bare` is)
 
     own = _lacking(study, bare)
-    if bare.counting or not (own or bare.use.packages or bare.use.sources):
+    old = study.whole is None and bool(study.cells)  # a run that began before the whole was kept has its own image
+    if old or bare.counting or not (own or bare.use.packages or bare.use.sources):
         return ForImage(own, own)
     whole, known = study.whole or study, workloads.discover()
     try:
