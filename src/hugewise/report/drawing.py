@@ -15,6 +15,7 @@ import signal
 import struct
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -48,8 +49,8 @@ def drawn(specs: Sequence[Mapping[str, Any]]) -> Iterator[Iterator[str]]:
         assert process.stdout is not None
         try:
             reader.submit(_ask, process.stdin, msgspec.msgpack.encode(specs))
-            answers = [reader.submit(_answer, process.stdout) for _ in specs]
-            yield (answer.result() or _here(process, spec) for answer, spec in zip(answers, specs, strict=True))
+            answers = deque(reader.submit(_answer, process.stdout) for _ in specs)  # none is kept that was asked for
+            yield (answers.popleft().result() or _here(process, spec) for spec in specs)
         finally:
             process.kill()  # its work is done, or nobody waits for it
 
