@@ -42,16 +42,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Markers go by what a test asks for, and by its folder. What takes the lock of the host, and what looks at pages
-    under the settings that another test may turn, is one process's, in turn.
+    """Markers go by what a test asks for, and by its folder. What takes the lock of the host, turns its pages, or has
+    folders and processes where others look for what a run left, is one process's, in turn; so is what looks at pages
+    under the settings that another test may turn.
     """
     fixtures = set(getattr(item, "fixturenames", ()))
     if fixtures & {"unchanged", "finished"} or part(item.path) == "servers":
         item.add_marker("whole")
-    if item.get_closest_marker("whole") is not None or part(item.path) in HOST:
-        item.add_marker(pytest.mark.xdist_group("host"))
     if fixtures & {"x86", "arm64", "arm64_16k"}:
         item.add_marker("boots")
+    marked = any(item.get_closest_marker(name) is not None for name in ("whole", "boots"))
+    if marked or part(item.path) in HOST:
+        item.add_marker(pytest.mark.xdist_group("host"))
 
 
 @pytest.fixture(scope="session", autouse=True)

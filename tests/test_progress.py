@@ -1,5 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.conftest import pytest_itemcollected
 from tests.progress import HERE, PARTS, part, spent
 
 
@@ -9,3 +16,34 @@ def test_every_part_has_its_seconds() -> None:
 
 def test_times_are_said_as_people_say_them() -> None:
     assert [spent(seconds) for seconds in (0.4, 89, 91, 1500)] == ["0 s", "89 s", "2 min", "25 min"]
+
+
+class Item(SimpleNamespace):
+    """A test as it is collected: where it lies, what it asks for, and its markers."""
+
+    def add_marker(self, marker: Any) -> None:
+        mark = getattr(pytest.mark, marker) if isinstance(marker, str) else marker
+        self.marks[mark.name] = mark
+
+    def get_closest_marker(self, name: str) -> object:
+        return self.marks.get(name)
+
+
+@pytest.mark.parametrize(
+    ("folder", "asks", "marks", "alone"),
+    [
+        ("guests", ["x86"], [], True),  # a guest is where others look for what a run left
+        ("guests", [], ["boots"], True),
+        ("cli", ["unchanged"], [], True),
+        ("cli", [], ["whole"], True),
+        ("host", [], [], True),
+        ("guests", [], [], False),
+    ],
+)
+def test_what_needs_the_host_is_one_process_s(folder: str, asks: list[str], marks: list[str], *, alone: bool) -> None:
+    item: Any = Item(path=Path(HERE, folder, "test_x.py"), fixturenames=asks, marks={})
+    for mark in marks:
+        item.add_marker(mark)
+    pytest_itemcollected(item)
+    group = item.get_closest_marker("xdist_group")
+    assert (group is not None and group.args == ("host",)) == alone

@@ -29,6 +29,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.xdist_group("host")  # nobody else may turn it meanwhile
 def test_what_differs_is_named_with_both_values() -> None:
     need(Path(ENABLED).exists(), "a kernel with transparent huge pages")
     before = page_state()

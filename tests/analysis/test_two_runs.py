@@ -144,6 +144,14 @@ def test_what_a_kernel_had_begun_to_use_of_a_node_is_no_difference_of_hosts(tmp_
     assert (only.key, only.first, only.second) == ("memory.nodes.node0.present_bytes", f"{135 << 30}", f"{67 << 30}")
 
 
+def test_what_else_there_was_to_choose_is_no_difference(tmp_path: Path) -> None:
+    """A part of a study with guests keeps all of that study beside its own keys."""
+    part = msgspec.structs.replace(the_study(), whole=the_study(question="Which of all?"))
+    found = compared(a_run(tmp_path, 1), a_run(tmp_path, 2, of=part))
+    assert [each.key for each in found.differences if each.aspect == "study"] == []
+    assert found.same_study
+
+
 def test_runs_of_other_parameters_are_shown_and_nothing_is_concluded(tmp_path: Path) -> None:
     small = msgspec.structs.replace(cell("chase", "thp"), values={"bytes": 1 << 20, "loads": 5})
     large = msgspec.structs.replace(small, values={"bytes": 1 << 30, "loads": 5})

@@ -209,6 +209,7 @@ class Watched(Side):
         self.note()
 
 
+@pytest.mark.xdist_group("host")  # others look among the cgroups for what a run left
 def test_real_loops_get_cpu_time_in_their_turns_alone() -> None:
     reason = cgroup.unavailable()
     need(reason is None, f"cgroups that can be made: {reason}")

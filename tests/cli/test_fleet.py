@@ -45,3 +45,11 @@ def test_a_misspelt_cell_is_refused_before_any_host_is_contacted(
     assert (status, "cells: chase-bytes=1m, chase-bytes=2m, fault" in err) == (2, True), err
     with pytest.raises(AssertionError, match="a host was contacted"):  # one that is there goes on
         call("fleet", verb, "tiny.toml", "--hosts", "hosts.toml", "--only", "chase-bytes=2m")
+
+
+def test_cells_of_a_workload_that_only_hosts_have_are_theirs_to_refuse(tmp_path: Path) -> None:
+    study = tmp_path / "new.toml"
+    study.write_text(STUDY + '[[workload]]\nname = "of-a-newer-one"\nlabel = "newer"\n')
+    for only in ("newer-4g", "chase-bytes=1m,newer", "newer"):
+        found = conduct.question_of(study, scale=None, only=only, arms=None, time_=None)
+        assert found.question.only == only

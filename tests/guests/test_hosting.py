@@ -14,6 +14,8 @@ from tests.requirements import need_root
 
 OWN = Path(f"/dev/shm/hugewise-{os.getpid()}")
 
+pytestmark = pytest.mark.xdist_group("host")  # others look there for what a run left
+
 
 def test_only_root_gives_qemu_another_account() -> None:
     assert hosting.qemu_account(privileged=True) == pwd.getpwnam("nobody")

@@ -321,6 +321,43 @@ def test_what_another_workload_needs_and_nobody_has_is_told(
         provided.provide(study(accelerator="tcg"), lambda _: lacked("gcc"), said.append)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{"name": "of-a-newer-one", "label": "other"}, {"name": "fault", "label": "other", "parameters": {"no-such": 1}}],
+)
+def test_a_workload_that_is_wrong_is_no_reason_against_another_that_is_chosen(
+    other: dict[str, Any], provider: Provider
+) -> None:
+    whole = study_of(
+        policies=["base", "thp"],
+        guest={"arch": "x86-64", "accelerator": "tcg"},
+        kernel=[{"name": "one", "package": "linux-image-amd64"}],
+        workload=[REDIS, other],
+    )
+    part = load.part(whole, ["redis"])
+    feasibility.provide(part, quiet)
+    (made,) = [asked for asked in provider.asked if asked.startswith("image")]
+    assert made == "image of redis-server redis-tools; "
+    with pytest.raises(UserError, match=r"workload\[2\]"):
+        feasibility.provide(whole, quiet)
+
+
+def test_a_run_of_some_cells_goes_on_with_the_image_that_it_began_with(provider: Provider) -> None:
+    """Before the whole was kept, a part had the packages of its own cells."""
+    guest = {"arch": "x86-64", "accelerator": "tcg"}
+    kernel = [{"name": "one", "package": "linux-image-amd64"}]
+    tpcc = {"name": "tpcc", "parameters": {"server": ["mariadb", "postgres"]}}
+    whole = study_of(policies=["base", "thp"], guest=guest, kernel=kernel, workload=[tpcc])
+    part = load.part(whole, ["tpcc-server=postgres"])
+    images = []
+    for one in (whole, part, msgspec.structs.replace(part, whole=None)):
+        provider.asked.clear()
+        feasibility.provide(one, quiet)
+        (image,) = [asked for asked in provider.asked if asked.startswith("image")]
+        images.append("mariadb-server" in image)
+    assert images == [True, True, False]
+
+
 def test_what_else_there_was_to_choose_is_no_part_of_a_study_s_digest() -> None:
     whole = several()
     part = load.part(whole, ["redis"])

@@ -172,5 +172,12 @@ def test_a_finding_is_told_in_plain_words_with_the_exact_ones_one_click_below() 
     assert isinstance(points, Points)
     (line,) = points.lines
     assert line.endswith(f"{first.policy}: {reason}")
+    # Of a trend, also what was said of each of its levels.
+    level = replace(next(each for each in first.measured if each.measured), reason=reason)
+    (folded,) = beside.exactly([replace(first, measured=(level,), reason="there is one level here")])
+    (points,) = folded.blocks
+    assert isinstance(points, Points)
+    (line,) = points.lines
+    assert line.endswith(f"{first.policy}: {level.cell}: {reason}")
     # What is plain already is said once.
     assert not list(beside.exactly([first, replace(first, reason="clients is not varied here")]))

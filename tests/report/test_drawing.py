@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def test_one_cpu_is_not_shared(
 def test_a_process_that_is_killed_is_an_error(
     several: list[Mapping[str, Any]], begun: list[subprocess.Popen[bytes]]
 ) -> None:
-    with pytest.raises(StorageError, match="process that draws its figures has ended"), drawn(several) as found:
+    with pytest.raises(StorageError, match="process that draws its figures was killed"), drawn(several) as found:
         next(found)
         begun[0].send_signal(signal.SIGKILL)
         list(found)
@@ -88,3 +89,23 @@ def test_nothing_goes_on_where_its_report_does_not(
     with pytest.raises(OSError, match="full"), drawn(several):
         raise OSError("the disk is full")
     assert begun[0].returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("program", ["", "/no/such/python", "/bin/false", "/bin/true"])
+def test_where_no_process_draws_they_are_drawn_here(
+    several: list[Mapping[str, Any]], program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python was embedded or removed, or is one that does not find hugewise."""
+    monkeypatch.setattr(sys, "executable", program)
+    with drawn(several) as found:
+        assert list(found) == [images.render(spec) for spec in several]
+
+
+def test_a_figure_that_came_in_part_is_drawn_here(several: list[Mapping[str, Any]], tmp_path: Path) -> None:
+    script = tmp_path / "half"
+    script.write_text("#!/bin/sh\nprintf '\\377\\0\\0\\0\\0\\0\\0\\0<svg'\n")
+    script.chmod(0o755)
+    with pytest.MonkeyPatch.context() as meanwhile:
+        meanwhile.setattr(sys, "executable", str(script))
+        with drawn(several) as found:
+            assert list(found) == [images.render(spec) for spec in several]

@@ -93,3 +93,18 @@ def test_whatever_a_run_comes_to_no_word_of_the_test_is_left(
 def test_within_a_sentence_no_other_begins(reason: str, words: str) -> None:
     assert in_a_row(reason) == words
     assert in_a_row(words) == words
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (": in this campaign", ". That is said of this run, not of other days"),
+        (", and the campaign average agrees", ". The average over the run agrees"),
+        ("; the campaign average does not contradict it", ". The average over the run does not contradict it"),
+        (", but the campaign average contradicts it", ", but the average over the run says the opposite"),
+    ],
+)
+def test_what_the_design_adds_makes_no_other_words(said: str, words: str) -> None:
+    added = "; it is for this boot of its guest: another may differ"
+    begun = "from pair 10 on the difference is too consistent for chance"
+    assert plain(f"the exact test crossed at pair 10{said}{added}") == f"{begun}{words}{added}"

@@ -70,8 +70,10 @@ def question_of(path: Path, *, scale: str | None, only: str | None, arms: str | 
         raise StudyError(error.reason, file=str(path), hint="save it as UTF-8 text that you can read") from None
     question = FleetQuestion(text=text, scale=scale, only=only, arms=arms, time=time_)
     study = asked(question, str(path))
-    if study.cells:  # of all else, hosts may have workloads that are not installed here
-        resolve(study, workloads.discover())
+    known = workloads.discover()
+    # Hosts may have workloads that are not installed here; of these they say themselves which cells there are.
+    if study.cells and all(use.name in known for use in study.workload):
+        resolve(study, known)
     return Asked(question, study)
 
 

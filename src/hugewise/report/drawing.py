@@ -15,6 +15,7 @@ import signal
 import struct
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -35,24 +36,33 @@ _LENGTH = struct.Struct("<Q")
 @contextmanager
 def drawn(specs: Sequence[Mapping[str, Any]]) -> Iterator[Iterator[str]]:
     """The SVG of each specification, in their order, as `images.render` makes it; to ask for the next one raises
-    StorageError where there is none.
+    StorageError where there can be none.
     """
     if len(specs) < _MANY or len(os.sched_getaffinity(0)) < 2:
         yield map(images.render, specs)
         return
-    command = [sys.executable, "-P", "-m", "hugewise.report.drawing"]
-    with (
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process,
-        ThreadPoolExecutor(1) as reader,  # so that no pipe is ever full
-    ):
+    if (process := _beside()) is None:
+        yield map(images.render, specs)
+        return
+    with process, ThreadPoolExecutor(1) as reader:  # so that no pipe is ever full
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             reader.submit(_ask, process.stdin, msgspec.msgpack.encode(specs))
-            answers = [reader.submit(_answer, process.stdout) for _ in specs]
-            yield (answer.result() for answer in answers)
+            answers = deque(reader.submit(_answer, process.stdout) for _ in specs)  # none is kept that was asked for
+            yield (answers.popleft().result() or _here(process, spec) for spec in specs)
         finally:
             process.kill()  # its work is done, or nobody waits for it
+
+
+def _beside() -> subprocess.Popen[bytes] | None:
+    """The process; None where none can be started, or nobody knows which interpreter this is."""
+    command = [sys.executable, "-P", "-m", "hugewise.report.drawing"]
+    pipe = subprocess.PIPE
+    try:  # what it says of its end is said here
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) if sys.executable else None
+    except OSError:
+        return None
 
 
 def _ask(stdin: IO[bytes], specs: bytes) -> None:
@@ -61,14 +71,27 @@ def _ask(stdin: IO[bytes], specs: bytes) -> None:
 
 
 def _answer(stdout: IO[bytes]) -> str:
+    """The next figure; empty where it ends before."""
     length = stdout.read(_LENGTH.size)
-    svg = stdout.read(_LENGTH.unpack(length)[0]) if length else b""
-    if not svg:
-        raise StorageError(
-            "the report cannot be written: the process that draws its figures has ended",
-            hint="free some memory, then: hugewise report RUN",
-        )
-    return svg.decode()
+    if len(length) < _LENGTH.size:
+        return ""
+    (size,) = _LENGTH.unpack(length)
+    svg = stdout.read(size)
+    return svg.decode() if len(svg) == size else ""
+
+
+def _here(process: subprocess.Popen[bytes], spec: Mapping[str, Any]) -> str:
+    """A figure that the process owes: drawn here where it has ended by itself, as one does that does not find hugewise
+    (whose modules this process may have from another place), or that has an error of which more is known here.
+
+    Raises StorageError where it was killed, as for want of memory: it would be no other here.
+    """
+    if process.wait() >= 0:
+        return images.render(spec)
+    raise StorageError(
+        "the report cannot be written: the process that draws its figures was killed",
+        hint="free some memory, then: hugewise report RUN",
+    )
 
 
 def main() -> None:

@@ -10,6 +10,8 @@ import re
 
 __all__ = ["in_a_row", "plain"]
 
+_END = r"(?=; |$)"  # what the design of the run adds comes after it
+
 _SAID = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
@@ -18,10 +20,10 @@ _SAID = tuple(
             r"; also with all pairs kept in((?: \(.{1,2000}\))?)",
             r", also with the pairs that had to be left out counted against it\1",
         ),
-        (r": in this campaign$", r". That is said of this run, not of other days"),
-        (r", and the campaign average agrees$", r". The average over the run agrees"),
-        (r"; the campaign average does not contradict it$", r". The average over the run does not contradict it"),
-        (r", but the campaign average contradicts it$", r", but the average over the run says the opposite"),
+        (r": in this campaign" + _END, r". That is said of this run, not of other days"),
+        (r", and the campaign average agrees" + _END, r". The average over the run agrees"),
+        (r"; the campaign average does not contradict it" + _END, r". The average over the run does not contradict it"),
+        (r", but the campaign average contradicts it" + _END, r", but the average over the run says the opposite"),
         (
             r"the whole interval lies within the margin of [\d.e-]+, the campaign average too",
             r"all that is still possible lies within the margin, for the typical pair and on average",

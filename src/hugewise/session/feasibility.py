@@ -141,11 +141,19 @@ def _for_image(study: Study, bare: Provided) -> ForImage:
     from hugewise.guests.provided import ForImage  # noqa: PLC0415  (there: `bare` is)
 
     own = _lacking(study, bare)
-    if bare.counting or not (own or bare.use.packages or bare.use.sources):
+    old = study.whole is None and bool(study.cells)  # a run that began before the whole was kept has its own image
+    if old or bare.counting or not (own or bare.use.packages or bare.use.sources):
+        return ForImage(own, own)
+    whole, known = study.whole or study, workloads.discover()
+    try:
+        every = resolve(msgspec.structs.replace(whole, cells=()), known)
+    except UserError:
+        if study.whole is None:
+            raise
+        # What is wrong with another workload, or that it is none of this hugewise's, is no reason against this one.
         return ForImage(own, own)
     # Which programs a cell asks for is up to no arm: those of the whole need not be planned, nor their kernels be here.
     with bare.within():
-        every = resolve(msgspec.structs.replace(study.whole or study, cells=()), workloads.discover())
         lacking = [each.package for cell in every for each in cell.workload.missing(cell.values) if each.package]
     return ForImage(own, tuple(dict.fromkeys((*(name for one in lacking for name in one.split()), *own))))
 

@@ -141,25 +141,23 @@ def test_a_host_does_not_register_as_another(
 
 def test_a_host_does_not_send_another_away(engine: DaskEngine, local: Local, mark: Path) -> None:
     told = settings_of(local, "alpha")
-    beta = next(iter(_addresses(engine, "beta")))
+    beta = next(iter(_addresses(local, "beta")))
     said(told.identity, told.scheduler, {"op": "unregister", "address": beta, "stimulus_id": "x"})
     assert engine.call("beta", LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
 
 
 def test_a_host_gives_no_orders_to_another(engine: DaskEngine, local: Local, mark: Path) -> None:
     told = settings_of(local, "alpha")
-    beta = next(iter(_addresses(engine, "beta")))
+    beta = next(iter(_addresses(local, "beta")))
     found = said(told.identity, beta, {"op": "run", "function": pickle.dumps(Evil(mark)), "args": pickle.dumps(())})
     assert isinstance(found, OSError)
 
 
-def _addresses(engine: DaskEngine, host: str) -> list[str]:
+def _addresses(local: Local, host: str) -> list[str]:
+    """Where that host's worker listens: this fleet's, beside which those of other tests may run."""
     from tests.fleet.dask.local import listening
 
-    workers = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"fleet\0work" in path.read_bytes()]
-    found = [at for path in workers for at in listening(int(path.parent.name))]
-    address = {"alpha": "127.0.0.11", "beta": "127.0.0.12"}[host]
-    return [f"tls://{at}" for at in found if at.startswith(f"{address}:")]
+    return [f"tls://{at}" for at in listening(local.worker(host))]
 
 
 def test_what_a_host_sends_is_not_unpickled_by_the_scheduler(engine: DaskEngine, local: Local, mark: Path) -> None:
@@ -223,7 +221,7 @@ sys.exit(worker.main())
 def lying(engine: DaskEngine, local: Local, mark: Path, how: str) -> None:
     """Have alpha's worker be a liar."""
     local.unreachable.add("alpha")
-    ports = [int(each.rpartition(":")[2]) for each in _addresses(engine, "beta")]
+    ports = [int(each.rpartition(":")[2]) for each in _addresses(local, "beta")]
     words = [sys.executable, "-c", LIAR.format(mark=str(mark), how=how, ports=ports)]
     subprocess.run(words, input=local.given["alpha"], timeout=60, check=True, capture_output=True)
     until(lambda: engine.present() == {"alpha", "beta"} and b"-c\0" in _command(local.worker("alpha")))

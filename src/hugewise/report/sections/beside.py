@@ -149,12 +149,20 @@ def exactly(rows: Iterable[PublishedPoint | PublishedFinding]) -> Iterator[Folde
     """The methods' own words of what was measured beside these, where they are told in others."""
     told = [
         f"{row.entry}, {row.quantity if isinstance(row, PublishedPoint) else published_words(row)}, {row.policy}: "
-        f"{printable(row.reason)}"
+        f"{printable(reason)}"
         for row in rows
-        if in_a_row(row.reason) != row.reason
+        for reason in _reasons(row)
+        if in_a_row(reason) != reason
     ]
     if told:
         yield Folded("The reasons in exact terms", (Points(tuple(dict.fromkeys(told))),), long=True)
+
+
+def _reasons(row: PublishedPoint | PublishedFinding) -> Iterator[str]:
+    """What is said of it, and of each level of a trend."""
+    yield row.reason
+    if isinstance(row, PublishedFinding):
+        yield from (f"{level.cell}: {level.reason}" for level in row.measured if level.reason != row.reason)
 
 
 def judged(beside: Beside) -> Iterator[str]:
