@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,3 +49,27 @@ def test_what_needs_the_host_is_one_process_s(folder: str, asks: list[str], mark
     pytest_itemcollected(item)
     group = item.get_closest_marker("xdist_group")
     assert (group is not None and group.args == ("host",)) == alone
+
+
+def test_one_process_does_all_of_a_group(tmp_path: Path) -> None:
+    """By the versions of pytest and xdist that are installed: some have no groups, and say nothing of it."""
+    (tmp_path / "test_it.py").write_text(
+        "import os, time, pytest\n"
+        "@pytest.mark.parametrize('number', range(12))\n"
+        "def test_free(number):\n"
+        "    time.sleep(0.05)\n"
+        "@pytest.mark.xdist_group('host')\n"
+        "@pytest.mark.parametrize('number', range(12))\n"
+        "def test_it(number):\n"
+        "    time.sleep(0.05)\n"
+        f"    with open({str(tmp_path / 'pids')!r}, 'a') as file:\n"
+        "        file.write(f'{os.getpid()}\\n')\n",
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider"]
+    command += ["--rootdir", str(tmp_path), str(tmp_path)]
+    done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True)
+    assert done.returncode == 0, done.stdout.decode()
+    pids = (tmp_path / "pids").read_text().split()
+    assert len(pids) == 12
+    assert len(set(pids)) == 1
