@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hugewise import workloads
-from hugewise.analysis.forecast import Row
+from hugewise.analysis.forecast import Forecast, Row
 from hugewise.errors import StudyError
 from hugewise.model.results import LeftOut, Results, Verdict
 from hugewise.plan.cells import Resolved, resolve
@@ -179,6 +179,30 @@ def test_what_was_not_run_says_so_with_the_reason_or_the_hours_of_a_neighbour() 
     assert {row[3:6] for row in rows} == {("–", "0", "no")}
     alone = told([first("far", "thp")], [results], {}, {}, [Unmeasured(cell="far", reason="nothing was measured")])
     assert alone[0][-1] == "not run: nothing was measured"
+
+
+def test_an_arm_that_only_an_older_run_has_is_forecast_by_that_run() -> None:
+    """It said that nothing was measured in pairs, beside their number."""
+    results = restated.percona_2018()
+    cell = results.cells[0]
+    one = cell.comparisons[0]
+    open_ = msgspec.structs.replace(cell, comparisons=(msgspec.structs.replace(one, verdict="undecided"),))
+    older = msgspec.structs.replace(results, cells=(open_,), run="older", started=results.started - 60)
+    newer = msgspec.structs.replace(results, cells=(msgspec.structs.replace(open_, comparisons=()),))
+    row = msgspec.structs.replace(planned(cell.cell, one.arm, 300), metric=one.metric)
+    runs = (PageRun(results=newer, forecast=foreseen()), PageRun(results=older, forecast=foreseen(row)))
+    data = PageData(runs=runs, first=(first(cell.cell, one.arm),))
+    shown = result_page.render(data, "page")["page.md"].decode()
+    listed = shown.partition(f"## {TITLE}")[2].partition("\n## ")[0]
+    assert "? undecided; pairs: 300; time: 5 h 00 min" in listed
+
+
+def foreseen(*rows: Row) -> Forecast:
+    return Forecast(
+        study="s", method="sequential", runs=(), effect=0.01, margin=0.01, chance=0.9, alpha=0.01, level=0.01,
+        comparisons=1, blocks=40, time=None, time_blocks=None, least=13, session_cost=60.0, seconds=None,
+        rows=rows,
+    )  # fmt: skip
 
 
 def test_a_page_keeps_its_part_of_the_list_in_its_data(tmp_path: Path) -> None:

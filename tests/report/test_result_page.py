@@ -124,6 +124,12 @@ def test_several_runs_are_judged_together() -> None:
     )
     shown = text(data)
     assert "newest of 2 runs" in shown
+    lead = shown[: shown.index("\n## ")]
+    one_of = f"these together decide 1 of 1 ({escape(cell.cell)}, {one.arm}: {escape(one.metric)} worse)."
+    assert one_of in lead  # beside what each run found alone
+    (row,) = (row for block in result_overview.overview({"page": data}, ()).lead[2:] for row in block.rows)  # type: ignore[union-attr]
+    assert row[-1].endswith("; by runs together 1 of 1")
+    assert "together" not in text(page_of(results))[: text(page_of(results)).index("\n## ")]
     row = next(line for line in shown.splitlines() if "10 + 10" in line)
     assert "worse" in row  # larger is worse of a time
     assert "| 1,000 |" in row

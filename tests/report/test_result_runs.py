@@ -49,6 +49,24 @@ def test_the_command_is_the_one_that_was_kept() -> None:
     assert lines(kept, "another")["command"] == "hugewise run 'studies/my study.toml' --time 4m"
 
 
+def test_a_study_that_comes_with_hugewise_goes_by_its_name() -> None:
+    """Of `/home/me/demo.toml` a page keeps `demo.toml`, which is no file anywhere."""
+    words = ("hugewise", "run", "redhat-2021-vm.toml", "--time", "4m")
+    run = msgspec.structs.replace(example(), study="redhat-2021-vm", command=words)
+    told = "hugewise run redhat-2021-vm --time 4m (the run named the file redhat-2021-vm.toml)"
+    assert lines(run)["command"] == told
+    own = msgspec.structs.replace(run, study="own", command=("hugewise", "run", "own.toml"))
+    assert lines(own)["command"] == "hugewise run own.toml"
+
+
+@pytest.mark.parametrize("method", ["sequential", "fixed-n", "exact"])
+def test_the_method_is_told_apart_from_the_design(method: str) -> None:
+    told = lines(msgspec.structs.replace(example(), options={"method": method}))
+    assert told["method"].startswith(f"{method}: ")
+    assert told["design"].startswith("sequential (one arm after the other): ")
+    assert lines(msgspec.structs.replace(example(), options={}))["method"] == "–"
+
+
 def test_of_a_run_that_kept_none_it_is_derived_and_said_to_be() -> None:
     told = "hugewise run demo --only chase (derived from what was measured: the run kept no command)"
     assert lines(example(), "hugewise run demo --only chase")["command"] == told
@@ -94,7 +112,7 @@ def test_each_design_stands_with_its_cells_and_its_calibration() -> None:
 
     assert lines(resident("it crossed"))["design"] == (
         "resident, which a calibration on that host allowed: it had found there what sequential pairs find:"
-        f" {first.cell}; sequential: {second.cell}"
+        f" {first.cell}; sequential (one arm after the other): {second.cell}"
     )
     withheld = lines(resident("withheld: a resident design must be calibrated, and it is not"))["design"]
     assert withheld.startswith("resident, without a calibration that is good, and so without verdicts: ")

@@ -23,6 +23,7 @@ from hugewise.report.result_claims import OPEN, STANDINGS, claim_of
 from hugewise.report.result_folklore import folklore
 from hugewise.report.result_page import MARK, RESERVED, PageData, claims_of, made_here, read, refuse_others, standing
 from hugewise.report.result_runs import decided
+from hugewise.report.result_together import decided_together
 from hugewise.report.source_claims import (
     SourceClaim,
     arms_elsewhere,
@@ -132,11 +133,17 @@ def _pages(found: Mapping[str, PageData]) -> Table:
         rows.append(
             (
                 *(f"{name}.md", data.runs[0].results.question, *(counts[word] for word in STANDINGS)),
-                decided(found for _, found in standing(data)),
+                "; ".join(
+                    filter(None, (decided(found for _, found in standing(data)), _by_several(decided_together(data))))
+                ),
             )
         )
     head = ("page", "question", *STANDINGS, "comparisons decided")
     return table("the pages, and what became of what was published, cell by cell", head, rows, 2, linked=(0,))
+
+
+def _by_several(decided: str) -> str:
+    return f"by runs together {decided}" if decided else ""
 
 
 def _title(source: Published) -> str:

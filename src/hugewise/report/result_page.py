@@ -22,7 +22,7 @@ from hugewise.analysis import analysis, combining, few_pairs
 from hugewise.analysis.forecast import TYPICAL, Forecast, Row, forecast, pilot_name
 from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.files import made_folder, write_whole
-from hugewise.model.results import Results, Verdict
+from hugewise.model.results import Results
 from hugewise.report import cell_list, images, needs, numbers
 from hugewise.report.carried import carried
 from hugewise.report.cell_list import CellList
@@ -46,13 +46,12 @@ from hugewise.report.result_runs import (
     other_machines,
     outcome,
 )
+from hugewise.report.result_together import TOGETHER, together_sentence, together_typical, told_together
 from hugewise.report.sections import beside
 from hugewise.report.sections.levels import levels
 from hugewise.report.sections.stand_ins import stand_ins_of_cells
 from hugewise.report.sentences import SYMBOLS, effect_of
 from hugewise.report.unmeasured import missed, unmeasured
-from hugewise.stats.evidence import TYPICAL as TYPICAL_RATIO
-from hugewise.stats.evidence import Combined
 from hugewise.store import compacted
 from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
@@ -78,8 +77,6 @@ MOST_BYTES = 2_000_000
 MARK = b"<!-- Made by hugewise from the data beside it: changes are lost. -->\n\n"
 RESERVED = ("overview", "folklore")
 """Pages that are made of all others (`result_overview`)."""
-
-_TOGETHER = "The runs together"
 
 
 def add(path: Path, run: Path, whole: Study | None = None, listed: CellList | None = None) -> list[Path]:
@@ -203,7 +200,7 @@ def document(data: PageData) -> Document:
             Section("Verdicts", some(_overview(newest), _verdicts(newest), *stand_ins_of_cells(newest.cells))),
             *carried(newest),
             *_open(newest, data.runs[0].forecast),
-            *_together(data),
+            *told_together(data),
             *foretelling(data),
             *levels(newest),
             *beside.beside(newest.beside),
@@ -235,9 +232,11 @@ def _lead(data: PageData) -> Iterator[str]:
     if len(several) > 1:
         every = decided(found for _, found in several)
         yield f"{every} comparisons were decided, each cell as the newest run of it found it."
+    if told := together_sentence(data):
+        yield told
     yield f"{'Of the newest run: ' if len(several) > 1 else ''}{outcome(newest)}"
     if len(data.runs) > 1:
-        yield f"The figures are of the newest of {len(data.runs)} runs; “{_TOGETHER}” judges what several of them have."
+        yield f"The figures are of the newest of {len(data.runs)} runs; “{TOGETHER}” judges what several of them have."
         yield from older_cells(found for _, found in several[1:])
     yield from other_machines([one.results for one in data.runs])
     if newest.beside is not None:
@@ -316,46 +315,22 @@ def _needed(row: Row | None) -> tuple[str, str]:
     return needs.pairs(row), needs.hours(row)
 
 
-def _combined(data: PageData) -> tuple[Combined, ...]:
-    """What several runs say together; nothing of one alone. Raises UserError where they cannot be put together."""
-    sources = [one.evidence for one in data.runs if one.evidence is not None]
-    return combining.combined(sources, data.runs[0].results.confidence).comparisons if len(sources) > 1 else ()
-
-
 def _first(data: PageData) -> Iterator[Section]:
     """The cells that were to be measured first."""
-    together: dict[tuple[str, str, str], Verdict] = {}
-    with contextlib.suppress(UserError):  # that section says why
-        typical = [one for one in _combined(data) if one.end_point == TYPICAL_RATIO]
-        together = {(one.cell, one.arm, one.metric): one.verdict for one in typical}
-    planned = {(row.cell, row.arm, row.metric): row for rows in _measured(data.runs).values() for row in rows}
+    together = {(one.cell, one.arm, one.metric): one.verdict for one in together_typical(data)}
+    planned: dict[tuple[str, str, str], Row] = {}
+    for one in reversed(data.runs):  # the newest that has a forecast of it: a later run may have other arms
+        for row in one.forecast.rows if one.forecast is not None else ():
+            key = (row.cell, row.arm, row.metric)
+            if row.end_point == TYPICAL and (row.needed is not None or key not in planned):
+                planned[key] = row
     runs = [one.results for one in data.runs]
     yield from first_cells(data.first, runs, together, planned, data.unmeasured)
 
 
 def claims_of(data: PageData) -> list[Claimed]:
     """What became of each published claim, by all runs of the page."""
-    together: tuple[Combined, ...] = ()
-    with contextlib.suppress(UserError):  # why they cannot be put together stands on the page
-        together = _combined(data)
-    return claimed((one.results for one in data.runs), together)
-
-
-def _together(data: PageData) -> Iterator[Section]:
-    """Several runs judged together, by their e-values."""
-    try:
-        found = _combined(data)
-    except UserError as error:
-        yield Section(_TOGETHER, (Line(f"They cannot be put together: {error.message}."),))
-        return
-    if not found:
-        return
-    rows = [
-        (one.cell, one.arm, one.baseline, one.metric, one.end_point, _pairs(one), _e(one), one.verdict) for one in found
-    ]
-    head = ("cell", "policy", "baseline", "metric", "end point", "pairs by run", "e-value, adjusted", "verdict")
-    said = "The e-values say whether and in which direction in at least one of the runs; not how much."
-    yield Section(_TOGETHER, (Line(said), table("e-values multiplied over runs", head, rows, 5)))
+    return claimed((one.results for one in data.runs), together_typical(data))
 
 
 def _facts(data: PageData) -> Iterator[Block]:
@@ -364,16 +339,6 @@ def _facts(data: PageData) -> Iterator[Block]:
     if data.pilots:
         yield Line("A pilot is measured to plan from: what it forecast stands above, and nothing is judged by it.")
         yield facts("the pilots", ((one.results, "") for one in data.pilots))
-
-
-def _pairs(one: Combined) -> str:
-    return " + ".join(str(part.pairs) for part in one.parts)
-
-
-def _e(one: Combined) -> str:
-    if one.direction == "refused" or one.adjusted is None:
-        return NOTHING
-    return f"{one.adjusted:,.0f}" if one.adjusted >= 100 else f"{one.adjusted:.3g}"
 
 
 def _not_run(results: Results, data: PageData) -> Iterator[Section]:

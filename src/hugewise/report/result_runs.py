@@ -15,6 +15,7 @@ from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.document import Block, table
 from hugewise.report.numbers import NOTHING
+from hugewise.study import shipped
 from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
 
@@ -22,6 +23,13 @@ __all__ = ["decided", "delivered", "derived", "facts", "measured_cells", "older_
 __all__ += ["outcome"]
 
 _OLDER = "Not in the newest run"
+_IN_ORDER = "sequential (one arm after the other)"
+"""The design of that name, which is not the method of that name."""
+_JUDGED: Mapping[str, str] = {
+    "fixed-n": "judged once, from the planned blocks",
+    "sequential": "judged after every pair, at an error rate that holds however long it goes on",
+    "exact": "counts that are the same in every boot; else judged after every pair",
+}
 _DECIDED = {"better", "worse", "equivalent"}
 
 
@@ -35,6 +43,7 @@ def facts(caption: str, runs: Iterable[tuple[Results, str]]) -> Block:
             ("took", format_duration(max(found.ended - found.started, 0.0))),
             ("budget", _budget(found)),
             ("study", _study(found)),
+            ("method", _method(found)),
             ("design", "; ".join(_designs(found.cells)) or NOTHING),
             ("machine", _machine(found)),
             ("seed", found.seed or NOTHING),
@@ -144,10 +153,29 @@ def _asked_for(cell: str, labels: Mapping[str, str], seen: Collection[str]) -> s
 
 def _command(results: Results, equivalent: str) -> str:
     if results.command:  # runs that were made before it was kept have none
-        return shlex.join(results.command)
+        return _by_name(results)
     if equivalent:
         return f"{equivalent} (derived from what was measured: the run kept no command)"
     return "the run kept none"
+
+
+def _by_name(results: Results) -> str:
+    """The command that was kept. Of a path a page keeps the file's name alone (`result_data.without_paths`), which
+    finds nothing anywhere: a study that comes with hugewise goes by its own.
+    """
+    file = f"{results.study}.toml"
+    if file not in results.command or results.study not in shipped.names():
+        return shlex.join(results.command)
+    words = [results.study if word == file else word for word in results.command]
+    return f"{shlex.join(words)} (the run named the file {file})"
+
+
+def _method(results: Results) -> str:
+    """How it was judged: not the design, of which one has the name of a method."""
+    method = results.options.get("method")
+    if not isinstance(method, str):
+        return NOTHING
+    return f"{method}: {_JUDGED[method]}" if method in _JUDGED else method
 
 
 def _budget(results: Results) -> str:
@@ -176,7 +204,7 @@ def _designs(cells: Sequence[CellResult]) -> Iterator[str]:
 def _design(cell: CellResult) -> str:
     kind = next((kind for kind, words in ESTIMANDS.items() if words and _said(cell, words)), None)
     if kind is None:
-        return "sequential"
+        return _IN_ORDER
     return f"{kind}, {_calibrated(cell)}" if must_agree(kind) else kind
 
 

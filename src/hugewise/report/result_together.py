@@ -1,0 +1,73 @@
+"""What the runs of a page say together, by their e-values (`analysis.combining`). Pure."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from hugewise.analysis import combining
+from hugewise.errors import UserError
+from hugewise.report.document import Line, Section, table
+from hugewise.report.numbers import NOTHING
+from hugewise.report.result_data import PageData
+from hugewise.stats.evidence import TYPICAL, Combined
+
+__all__ = ["TOGETHER", "combined_of", "decided_together", "together_sentence", "together_typical", "told_together"]
+
+TOGETHER = "The runs together"
+_DECIDED = {"better", "worse"}
+
+
+def combined_of(data: PageData) -> tuple[Combined, ...]:
+    """What several runs say together; nothing of one alone. Raises UserError where they cannot be put together."""
+    sources = [one.evidence for one in data.runs if one.evidence is not None]
+    return combining.combined(sources, data.runs[0].results.confidence).comparisons if len(sources) > 1 else ()
+
+
+def together_typical(data: PageData) -> list[Combined]:
+    """Of these the typical ratios; none where they cannot be put together, which the section says."""
+    with contextlib.suppress(UserError):
+        return [one for one in combined_of(data) if one.end_point == TYPICAL]
+    return []
+
+
+def decided_together(data: PageData) -> str:
+    """How many comparisons the runs decide together: `1 of 9`; empty where no comparison is in several runs."""
+    every = together_typical(data)
+    return f"{sum(one.verdict in _DECIDED for one in every)} of {len(every)}" if every else ""
+
+
+def together_sentence(data: PageData) -> str:
+    """What the runs decide together, beside what each found; empty where no comparison is in several."""
+    if not (of := decided_together(data)):
+        return ""
+    named = [one for one in together_typical(data) if one.verdict in _DECIDED]
+    told = "; ".join(f"{one.cell}, {one.arm}: {one.metric} {one.verdict}" for one in named)
+    return f"Of the comparisons that several runs have, these together decide {of}{f' ({told})' if told else ''}."
+
+
+def told_together(data: PageData) -> Iterator[Section]:
+    """Several runs judged together."""
+    try:
+        found = combined_of(data)
+    except UserError as error:
+        yield Section(TOGETHER, (Line(f"They cannot be put together: {error.message}."),))
+        return
+    if not found:
+        return
+    rows = [
+        (one.cell, one.arm, one.baseline, one.metric, one.end_point, _pairs(one), _e(one), one.verdict) for one in found
+    ]
+    head = ("cell", "policy", "baseline", "metric", "end point", "pairs by run", "e-value, adjusted", "verdict")
+    said = "The e-values say whether and in which direction in at least one of the runs; not how much."
+    yield Section(TOGETHER, (Line(said), table("e-values multiplied over runs", head, rows, 5)))
+
+
+def _pairs(one: Combined) -> str:
+    return " + ".join(str(part.pairs) for part in one.parts)
+
+
+def _e(one: Combined) -> str:
+    if one.direction == "refused" or one.adjusted is None:
+        return NOTHING
+    return f"{one.adjusted:,.0f}" if one.adjusted >= 100 else f"{one.adjusted:.3g}"
