@@ -9,9 +9,23 @@ from msgspec.structs import replace
 
 from hugewise import published
 from hugewise.analysis.beside import beside
+from hugewise.model.guest_results import Guests
+from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.published_rows import PublishedFinding, PublishedPoint
 from hugewise.model.results import CellResult, Results, Verdict
-from hugewise.report.result_claims import OPEN, Claimed, beyond, claim_of, claimed, differing, measured_of
+from hugewise.report.result_claims import (
+    OPEN,
+    Claimed,
+    beyond,
+    claim_line,
+    claim_lines,
+    claim_of,
+    claimed,
+    differing,
+    in_emulation,
+    measured_of,
+    sizes,
+)
 from hugewise.stats.evidence import Combined, CombinedDirection
 from tests.build import known, restated
 
@@ -171,6 +185,37 @@ def test_a_published_size_stands_beside_the_sign() -> None:
     assert sizes["memcached", "p99_latency", "thp"].size == ""  # of medians there is no interval
     published_scale = replace(shown, options={"scale": "published"})
     assert claimed([published_scale])[0].size.endswith("(other here: machine, kernel, stand-in)")
+
+
+def test_what_was_not_measured_for_one_reason_stands_in_one_line() -> None:
+    """A page of emulated guests had a line for each of 60 figures."""
+    results = restated.lpc()
+    points = [replace(one, measured=None, agreement="not measured here", reason=NOT_IN_EMULATION)
+              for one in known(results.beside).points if one.entry == "memcached"]  # fmt: skip
+    shown = replace(results, beside=replace(known(results.beside), points=tuple(points), findings=()))
+    found = claimed([shown])
+    assert len(found) == len(points) > 3
+    (line,) = claim_lines(found)
+    assert line.startswith(f"memcached, {len(points)} against 4K (4KPS): ops_per_s: ")
+    assert line.endswith(f"Here: nothing; {NOT_IN_EMULATION} (not measured here)")
+    assert all(f"{one.arm} " in line and one.quantity in line for one in points)
+    assert claim_lines(found[:1]) == (f"{claim_line(found[0].row)} ({found[0].agrees})",)
+    unprinted = replace(points[0], percent=None)
+    assert "against 4K (4KPS) (no change printed). Here" in claim_line(unprinted)
+    # And what measures it is said once.
+    guests = Guests(arch="arm64", accelerator="tcg", why="", counting=False, baseline="base", arms=())
+    assert in_emulation([replace(shown, guests=guests)]).endswith(
+        f"under KVM (/dev/kvm), on a machine of their architecture (arm64): hugewise run {shown.study}."
+    )
+    assert "a copy of the study without counting" in in_emulation(
+        [replace(shown, guests=replace(guests, counting=True))]
+    )
+    assert in_emulation([shown]) == in_emulation([replace(results, guests=guests)]) == ""
+
+
+def test_sizes_are_counted_where_there_is_one() -> None:
+    assert sizes([None, "within", "larger", "smaller"]) == "1 of 3"
+    assert sizes([None]) == sizes([]) == ""
 
 
 def test_what_is_other_here_is_what_the_page_knows() -> None:

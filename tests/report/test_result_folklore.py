@@ -32,6 +32,7 @@ def test_folklore_follows_the_comparisons_and_not_the_hand() -> None:
     assert verdict.word == "mixed here"  # the build gains, redis loses
     assert "kernel-build" in verdict.told and "redis" in verdict.told
     assert verdict.where == ("lpc-2024-mthp",)
+    assert ", n 24, Example 9000" in verdict.told, "how many pairs, and where"
     assert verdict_on(BY_ID["1g-beats-thp"], found).word == NOT_TESTED
     assert verdict_on(BY_ID["memcached-large-pages"], found).word == "confirmed here"
 

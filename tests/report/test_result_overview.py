@@ -10,14 +10,15 @@ from msgspec.structs import replace
 
 from hugewise import published
 from hugewise.analysis.forecast import Forecast, Row
+from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.results import LeftOut, Results
 from hugewise.report.document import Line, Table
 from hugewise.report.markdown import markdown
 from hugewise.report.result_answers import ClaimAnswer, ClaimTold, answer
-from hugewise.report.result_claims import OPEN, STANDINGS, Claimed, claim_of, claimed
+from hugewise.report.result_claims import OPEN, STANDINGS, Claimed, claim_of, claimed, size_of
 from hugewise.report.result_overview import overview
 from hugewise.report.result_page import PageData, PageRun, claims_of
-from hugewise.report.source_claims import SourceClaim, claims_in, shipped_studies, ways
+from hugewise.report.source_claims import SourceClaim, claims_in, shipped_studies, together, ways
 from hugewise.report.unmeasured import Unmeasured
 from hugewise.study.study import Study
 from tests.build import known, restated
@@ -54,7 +55,14 @@ def claims_of_part(part: str) -> list[str]:
     """Figures of one quantity stand as a list."""
     found = re.fullmatch(r"([^“]+), against ([^:]+): (.+)", part)
     if found is None:
-        return [part]
+        found = re.fullmatch(r"([^“,]+) against ([^:]+): (.+)", part)  # several of one arm
+        if found is None:
+            return [part]
+        arm, baseline, every = found.groups()
+        parts = re.findall(r"(?:^|, )(.+?) (no change printed|[+−]?[\d.]+%)", every)
+        return [
+            said for what, change in parts for said in claims_of_part(f"{what}, against {baseline}: {arm} {change}")
+        ]
     quantity, baseline, every = found.groups()
     return [
         f"{arm} beside {baseline}: {quantity}, {change}"
@@ -77,8 +85,10 @@ def test_every_claim_of_every_publication_stands_there_once(found: dict[str, Pag
         of = tables(name, found)
         rows = [line for entry in source.entries if entry in of for line in of[entry].rows]
         assert sorted(said for line in rows for said in claims_of_row(line)) == sorted(one.said for one in every)
-        assert {line[1] for line in rows} <= set(STANDINGS)
-        standings = [line[1] for line in rows for _ in claims_of_row(line)]
+        alone = ", the sign alone"  # of a size that is beyond the interval
+        assert {line[1].removesuffix(alone) for line in rows} <= set(STANDINGS)
+        assert all((alone in line[1]) == ("confirmed" in line[1] and "than all of our" in line[2]) for line in rows)
+        standings = [line[1].removesuffix(alone) for line in rows for _ in claims_of_row(line)]
         *decided, left = (standings.count(word) for word in STANDINGS)
         assert row[1:4] == tuple(map(str, (len(every), *decided)))
         assert sum(map(int, row[4:8])) == left  # each that is open for one of four reasons
@@ -131,7 +141,7 @@ def test_an_arm_that_a_cell_of_another_quantity_has_says_so() -> None:
     )
     assert row[3] == (
         "hugewise run lpc-2024-base-pages --only redis or hugewise run lpc-2024-base-pages-debian --only redis, each on"
-        " an arm64 machine under KVM (guests that are emulated measure no time)"
+        " an arm64 machine under KVM"
     )
     latency = rows["2M (16KPS) changes p99_latency by −22% against 4K (4KPS)"]
     assert latency is rows["32M (16KPS) changes p99_latency by −26% against 4K (4KPS)"]
@@ -145,7 +155,7 @@ def test_base_pages_of_other_sizes_are_tested_on_servers_where_time_is_measured(
         assert row[2:4] == (
             "not run",
             f"hugewise run lpc-2024-base-pages --only {entry} or hugewise run lpc-2024-base-pages-debian --only"
-            f" {entry}, each on an arm64 machine under KVM (guests that are emulated measure no time)",
+            f" {entry}, each on an arm64 machine under KVM",
         )
 
 
@@ -280,6 +290,62 @@ def test_what_was_in_the_way_is_what_it_takes() -> None:
     assert answer(tpcc, told("p", none, tpcc)).takes.startswith(
         "a machine on which it can run (left out here: go-tpc is not"
     )
+
+
+def emulated(results: Results, study: str) -> PageData:
+    """A page of guests without a clock, on which nothing of the gain was measured."""
+    points = tuple(
+        replace(one, measured=None, agreement="not measured here", reason=NOT_IN_EMULATION)
+        if claim_of(one) == GAIN.key
+        else one
+        for one in known(results.beside).points
+    )
+    return page(replace(results, beside=replace(known(results.beside), points=points)), study)
+
+
+def test_what_emulated_guests_did_not_measure_takes_the_same_run_under_kvm() -> None:
+    of = ways(GAIN, published.load(LPC), STUDIES)
+    at = "lpc-2024-base-pages-debian"
+    found = answer(GAIN, told("a", emulated(restated.lpc(), at)), [one for one in of if one.study == at])
+    assert found.open == "no counter, or another machine"
+    assert found.takes == (f"hugewise run {at} --only memcached --scale published on an arm64 machine under KVM")
+    nothing = answer(GAIN, told("a", emulated(restated.lpc(), at)))
+    assert nothing.takes.startswith("a study with an arm for")
+
+
+def test_a_page_that_had_the_arm_answers_before_one_that_had_not() -> None:
+    """`a run that measures it` was said of a claim that another page's guests would measure."""
+    without = turned("not measured here", verdict="not judged")
+    points = tuple(
+        replace(one, measured=None, agreement="not measured here", reason="thp was not run in this cell")
+        if claim_of(one) == GAIN.key
+        else one
+        for one in known(without.runs[0].results.beside).points
+    )
+    results = without.runs[0].results
+    lacking = page(replace(results, beside=replace(known(results.beside), points=points)), "lpc-2024-mthp")
+    guests = emulated(restated.lpc(), "lpc-2024-base-pages-debian")
+    for pages in (("a", lacking), ("b", guests)), (("b", guests), ("a", lacking)):
+        found = answered(*pages)
+        assert (found.found, found.where) == (NOT_IN_EMULATION, ("b",))
+
+
+def test_figures_of_one_arm_stand_in_one_list() -> None:
+    every = [one for one in claims_in(published.load(LPC)) if one.entry == "memcached" and one.arm == "2M (16KPS)"]
+    said = together(every[:3])
+    assert said.startswith("2M (16KPS) against 4K (4KPS): ops_per_s +19%, ") and said.count("against") == 1
+    assert claims_of_part(said) == [one.said for one in every[:3]]
+
+
+def test_the_pages_have_their_sizes_beside_their_signs() -> None:
+    pages = overview(PAGES, STUDIES).lead[2]
+    assert isinstance(pages, Table)
+    place = pages.head.index("published change within our interval")
+    told = {row[0]: row[place] for row in pages.rows}
+    rows = [size_of(one.row) for one in claims_of(PAGES["lpc-2024-mthp"])]
+    every = [one for one in rows if one is not None]
+    assert every and told["lpc-2024-mthp.md"] == f"{every.count('within')} of {len(every)}"
+    assert told["percona-2018-hugepages.md"] == "–", "its claims are words"
 
 
 def test_a_size_is_that_of_the_row_that_answers() -> None:

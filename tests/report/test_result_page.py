@@ -72,6 +72,7 @@ def test_published_claims_are_grouped_by_what_became_of_them() -> None:
     confirmed, contradicted, open_ = (shown.index(f"### {word}") for word in ("Confirmed", "Contradicted", "Not"))
     assert confirmed < contradicted < open_
     assert "(same sign; published change " in shown[confirmed:contradicted]
+    assert "That is of the sign; published changes within our interval: " in shown[confirmed:contradicted]
     assert "(opposite sign; published change " in shown[contradicted:open_]
     assert "(undecided here; published change " in shown[open_:]
     assert "what else is other here may be behind it: the machine (published Ampere Altra" in shown[open_:]

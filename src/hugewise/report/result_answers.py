@@ -14,12 +14,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from hugewise.analysis.forecast import TYPICAL, Forecast, Row
-from hugewise.analysis.signs import BEYOND, NOT_HERE, Size, size
+from hugewise.analysis.signs import BEYOND, NOT_HERE, Size
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.published_rows import Measured, PublishedFinding, PublishedPoint
 from hugewise.report import needs, numbers, unmeasured
 from hugewise.report.numbers import NOTHING
-from hugewise.report.result_claims import OPEN, STANDINGS, Claimed, Standing, found_here, measured_of
+from hugewise.report.result_claims import OPEN, STANDINGS, Claimed, Standing, found_here, measured_of, size_of
 from hugewise.report.result_page import PageData
 from hugewise.report.source_claims import Guests, SourceClaim, Way
 from hugewise.study.workload import SMALL
@@ -163,7 +163,7 @@ def ways_words(ways: Sequence[Way], data: Sequence[PageData]) -> str:
     for way in ways:
         where = f"{_needs(way)}{_left_out(way, data)}"
         if way.lacks:
-            quantity = "that quantity" if way.counts else way.lacks
+            quantity = "that quantity" if way.counts or way.guests else way.lacks
             cell = f"a cell {way.label} that judges {quantity} as well (key also)"
             alike.setdefault((cell, where), []).append(way.study)
         else:
@@ -190,7 +190,8 @@ def _rank(one: ClaimTold) -> int:
     how = one.claimed.how
     if "; " in how:
         return -1
-    return next((place for place, word in enumerate(_OPEN) if how.startswith(word)), len(_OPEN))
+    lacking = any(part in _reason(one.claimed.row) for part in _LACKING)  # a run that had its arm tells more
+    return next((place for place, word in enumerate(_OPEN) if how.startswith(word)), len(_OPEN) + lacking)
 
 
 def _places(told: Sequence[ClaimTold], pages: Collection[str]) -> str:
@@ -204,8 +205,7 @@ def _places(told: Sequence[ClaimTold], pages: Collection[str]) -> str:
 
 
 def _size(one: ClaimTold) -> Size | None:
-    row = one.claimed.row
-    return size(row.percent, row.measured) if isinstance(row, PublishedPoint) else None
+    return size_of(one.claimed.row)
 
 
 def _pages(told: Sequence[ClaimTold]) -> tuple[str, ...]:
@@ -257,7 +257,8 @@ def _obstacle(best: ClaimTold, untried: Sequence[str], ways: Sequence[Way]) -> I
     if reason.startswith("left out: "):
         yield _had(best.data, reason.removeprefix("left out: "))
     elif reason == NOT_IN_EMULATION:
-        yield "a processor's own clock and counters (KVM)"
+        if not untried:
+            yield "a processor's own clock and counters (KVM)"
     elif reason.startswith(_UNMEASURED):
         if lacks := next((way.lacks for way in ways if way.lacks), ""):
             yield f"a machine that measures {lacks}, and a cell that judges it (key also): none does"
@@ -329,13 +330,15 @@ def _tried(told: Sequence[ClaimTold], ways: Sequence[Way]) -> list[Way]:
         cells = [row.cell] if isinstance(row, PublishedPoint) else [level.cell for level in row.measured]
         if not any(part in _reason(row) for part in _LACKING):
             own = [way for way in ways if way.study == one.data.runs[0].results.study]
+            if _reason(row) == NOT_IN_EMULATION:  # what needs a processor is taken where guests have one
+                own = [way for way in own if not way.guests]
             found += [way for way in own if any(map(way.has, cells))]
     return found
 
 
 _NEEDS: Mapping[Guests, str] = {
     "": "",
-    "emulated": " under KVM (guests that are emulated measure no time)",
+    "emulated": " under KVM",
     "counting": " with guests under KVM that measure instead of counting instructions",
 }
 

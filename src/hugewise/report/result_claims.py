@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from hugewise.analysis.signs import BEYOND, agreement, sign, size
+from hugewise.analysis.signs import BEYOND, Size, agreement, sign, size
+from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.published_rows import Measured, PublishedFinding, PublishedPoint
 from hugewise.model.results import Results
 from hugewise.report.plain import in_a_row
@@ -22,7 +23,7 @@ from hugewise.stats.evidence import TYPICAL, Combined
 from hugewise.study.workload import SMALL
 
 __all__ = ["OPEN", "STANDINGS", "Claimed", "Row", "Standing", "beyond", "claim_line", "claim_of"]
-__all__ += ["claimed", "differing", "found_here", "measured_of"]
+__all__ += ["claim_lines", "claimed", "differing", "found_here", "in_emulation", "measured_of", "size_of", "sizes"]
 
 Standing = Literal["confirmed here", "contradicted here", "not decidable here"]
 OPEN: Standing = "not decidable here"
@@ -172,7 +173,31 @@ def _size(row: Row, results: Results) -> str:
 
 def beyond(row: Row) -> bool:
     """Whether the published change lies outside of our interval."""
-    return isinstance(row, PublishedPoint) and size(row.percent, row.measured) in {"larger", "smaller"}
+    return size_of(row) in {"larger", "smaller"}
+
+
+def size_of(row: Row) -> Size | None:
+    """Where the published change lies beside our interval; null where one of both is not there."""
+    return size(row.percent, row.measured) if isinstance(row, PublishedPoint) else None
+
+
+def sizes(every: Iterable[Size | None]) -> str:
+    """How many published changes lie within our interval, of those that stand beside one: `1 of 3`; else empty."""
+    known = [one for one in every if one is not None]
+    return f"{known.count('within')} of {len(known)}" if known else ""
+
+
+def in_emulation(runs: Iterable[Results]) -> str:
+    """What measures that which emulated guests did not; empty where nothing was missed for that."""
+    for results in runs:
+        guests = results.guests
+        if guests is None or not any(row.reason == NOT_IN_EMULATION for row in _rows(results)):
+            continue
+        what = "What emulated guests do not measure is measured where guests run under KVM (/dev/kvm)"
+        if guests.counting:
+            return f"{what}, by a copy of the study without counting = true: that counts instructions, and no time."
+        return f"{what}, on a machine of their architecture ({guests.arch}): hugewise run {results.study}."
+    return ""
 
 
 def differing(results: Results) -> str:
@@ -204,10 +229,37 @@ def _others(results: Results) -> Iterator[tuple[str, str]]:
 def claim_line(one: Row) -> str:
     """A line: what the source says, what was found, and why they cannot be held against each other."""
     if isinstance(one, PublishedPoint):
-        said = f"{one.entry}, {one.quantity}: {one.arm} against {one.baseline} {beside.published_change(one)}"
+        said = f"{one.entry}, {one.quantity}: {one.arm} against {one.baseline} {_change(one)}"
     else:
         said = f"{one.entry}: “{beside.published_words(one)}” ({one.arm} against {one.baseline})"
     return f"{said}. Here: {found_here(one)}"
+
+
+def _change(one: PublishedPoint) -> str:
+    return "(no change printed)" if one.percent is None else beside.published_change(one)
+
+
+def claim_lines(found: Sequence[Claimed]) -> tuple[str, ...]:
+    """A line for each, once; figures of one entry that were not measured for one reason in one line."""
+    told: dict[tuple[str, ...], dict[str, PublishedPoint]] = {}
+    for one in found:
+        line, row = f"{claim_line(one.row)} ({one.agrees})", one.row
+        if isinstance(row, PublishedPoint) and row.measured is None:
+            told.setdefault((row.entry, row.baseline, found_here(row), one.agrees), {})[line] = row
+        else:
+            told.setdefault((line,), {})
+    return tuple(_alike(key, several) for key, several in told.items())
+
+
+def _alike(key: tuple[str, ...], several: Mapping[str, PublishedPoint]) -> str:
+    if len(several) < 2:
+        return next(iter(several), key[0])
+    entry, baseline, why, agrees = key
+    by: dict[str, list[str]] = {}
+    for row in several.values():
+        by.setdefault(row.quantity, []).append(f"{row.arm} {_change(row)}")
+    figures = "; ".join(f"{quantity}: {', '.join(each)}" for quantity, each in by.items())
+    return f"{entry}, {len(several)} against {baseline}: {figures}. Here: {why} ({agrees})"
 
 
 def found_here(one: Row) -> str:

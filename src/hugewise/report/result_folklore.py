@@ -19,6 +19,7 @@ from hugewise.report.numbers import NOTHING
 from hugewise.report.result_answers import open_pairs, planned_words, way_words
 from hugewise.report.result_claims import STANDINGS
 from hugewise.report.result_page import PageData
+from hugewise.report.result_runs import machine_in_short
 from hugewise.report.sentences import effect_of
 from hugewise.report.source_claims import Guests, Way, shipped_studies
 from hugewise.study.load import at_scale
@@ -50,6 +51,7 @@ class _Vote(NamedTuple):
     cell: str
     one: Comparison
     speaks: bool | None
+    machine: str
 
 
 def folklore(found: Mapping[str, PageData], studies: Sequence[Study] | None = None) -> Document:
@@ -144,7 +146,7 @@ def _of_cell(claim: CommonClaim, page: str, data: PageData, results: Results, ce
     for one in cell.judged:
         side = _side(claim, sides.get(one.arm, nothing), sides.get(one.baseline, nothing))
         if side and _is_of(claim, cell, one):
-            yield _Vote(page, data, cell.cell, one, _speaks(claim, one, side))
+            yield _Vote(page, data, cell.cell, one, _speaks(claim, one, side), machine_in_short(results))
 
 
 def _is_of(claim: CommonClaim, cell: CellResult, one: Comparison) -> bool:
@@ -177,7 +179,10 @@ def _speaks(claim: CommonClaim, one: Comparison, side: int) -> bool | None:
 
 
 def _listed(votes: Sequence[_Vote]) -> str:
-    lines = [f"{one.cell}, {one.one.arm}: {one.one.metric} {effect_of(one.one)}" for one in votes]
+    lines = [
+        f"{one.cell}, {one.one.arm}: {one.one.metric} {effect_of(one.one)}, n {one.one.n}, {one.machine}"
+        for one in votes
+    ]
     more = f"; and {len(lines) - _FEW} more" if len(lines) > _FEW else ""
     return "; ".join(lines[:_FEW]) + more
 

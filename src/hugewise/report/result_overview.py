@@ -19,7 +19,7 @@ from hugewise.report.document import Block, Document, Line, Points, Section, Tab
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
 from hugewise.report.result_answers import REASONS, ClaimAnswer, ClaimTold, WhyOpen, answer
-from hugewise.report.result_claims import OPEN, STANDINGS, claim_of
+from hugewise.report.result_claims import OPEN, STANDINGS, claim_of, size_of, sizes
 from hugewise.report.result_folklore import folklore
 from hugewise.report.result_page import MARK, RESERVED, PageData, claims_of, made_here, read, refuse_others, standing
 from hugewise.report.result_runs import decided
@@ -44,6 +44,7 @@ _BECAUSE: Mapping[WhyOpen, str] = {
     "no counter, or another machine": "not measurable on the machines of the runs",
     "no study": "that no study judges, or of which no change is printed",
 }
+_WITHIN = "published change within our interval"
 _CLAIM = ("claim", "here", "what was found, or why not", "what it would take", "page")
 
 
@@ -83,8 +84,7 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
         source = published.load(name)
         answers = _answers(source, found, known)
         counts = Counter(one.standing for one in answers.values())
-        sizes = [one.size for one in answers.values() if one.size is not None]
-        within = f"{sizes.count('within')} of {len(sizes)}" if sizes else NOTHING
+        within = sizes(one.size for one in answers.values()) or NOTHING
         reasons = Counter(one.open for one in answers.values())
         settled, of = [counts[word] for word in STANDINGS if word != OPEN], [reasons[word] for word in REASONS]
         rows.append((_title(source), len(answers), *settled, *of, within))
@@ -97,15 +97,16 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
         "claims",
         *said,
         *(f"open: {why}" for why in REASONS),
-        "published change within our interval",
+        _WITHIN,
     )
     return Document(
         title="Results",
         lead=(
             Line(
                 "What hugewise found when it made the published experiments again, on the machine that each page"
-                " names. Machine, kernel and size differ from the published ones: a sign can be confirmed or"
-                " contradicted here, and a size lies within our interval or beyond it. Each page is made from the data"
+                " names. Machine, kernel and size differ from the published ones: confirmed and contradicted are said"
+                " of the sign alone, and a published size lies within our interval or beyond it. “Under KVM” is where"
+                " /dev/kvm is: guests that are emulated measure no time. Each page is made from the data"
                 " beside it; nothing by hand. Every claim of the publications stands below, also those that no run has"
                 " met, with what a verdict would take."
             ),
@@ -133,12 +134,13 @@ def _pages(found: Mapping[str, PageData]) -> Table:
         rows.append(
             (
                 *(f"{name}.md", data.runs[0].results.question, *(counts[word] for word in STANDINGS)),
+                sizes(size_of(one.row) for one in claims_of(data)) or NOTHING,
                 "; ".join(
                     filter(None, (decided(found for _, found in standing(data)), _by_several(decided_together(data))))
                 ),
             )
         )
-    head = ("page", "question", *STANDINGS, "comparisons decided")
+    head = ("page", "question", *STANDINGS, _WITHIN, "comparisons decided")
     return table("the pages, and what became of what was published, cell by cell", head, rows, 2, linked=(0,))
 
 
@@ -191,7 +193,9 @@ def _source(
         for claim, one in answers.items():
             if claim.entry == entry:
                 alike.setdefault(one, []).append(claim)
-        of_entry = [(together(every), one.standing, one.found, one.takes, _linked(one)) for one, every in alike.items()]
+        of_entry = [
+            (together(every), _standing(one), one.found, one.takes, _linked(one)) for one, every in alike.items()
+        ]
         yield table(entry, _CLAIM, of_entry, len(_CLAIM), linked=(len(_CLAIM) - 1,))
     classified = tuple(f"“{one.text}”" for one in source.findings if one.claim)
     if classified:
@@ -201,6 +205,12 @@ def _source(
     if alone:
         yield Line(f"Said in words that no comparison of two arms tests, and {OPEN}:")
         yield Points(alone)
+
+
+def _standing(one: ClaimAnswer) -> str:
+    """Of a published change that is beyond our interval the sign alone is confirmed."""
+    beyond = one.standing == STANDINGS[0] and one.size in {"larger", "smaller"}
+    return f"{one.standing}, the sign alone" if beyond else one.standing
 
 
 def _linked(one: ClaimAnswer) -> str:

@@ -32,7 +32,19 @@ from hugewise.report.figures.theme import colours
 from hugewise.report.first_cells import first_cells
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
-from hugewise.report.result_claims import STANDINGS, Claimed, beyond, claim_line, claimed, differing
+from hugewise.report.result_claims import (
+    OPEN,
+    STANDINGS,
+    Claimed,
+    beyond,
+    claim_line,
+    claim_lines,
+    claimed,
+    differing,
+    in_emulation,
+    size_of,
+    sizes,
+)
 from hugewise.report.result_data import PageData, PageRun, newest_first, read, records, slim
 from hugewise.report.result_pilots import foretelling, pilots_beside, with_pilot
 from hugewise.report.result_runs import (
@@ -251,9 +263,17 @@ def _claims(data: PageData) -> Iterator[Section]:
     every = claims_of(data)
     for word in STANDINGS:
         found = [one for one in every if one.standing == word]
-        told = tuple(dict.fromkeys(f"{claim_line(one.row)} ({one.agrees})" for one in found))
-        if told:
-            blocks += [Heading(f"{word[0].upper()}{word[1:]} ({len(told)})"), Points(told)]
+        if not found:
+            continue
+        count = len({(claim_line(one.row), one.agrees) for one in found})
+        blocks.append(Heading(f"{word[0].upper()}{word[1:]} ({count})"))
+        if word != OPEN:
+            within = sizes(size_of(one.row) for one in found)
+            size = f"published changes within our interval: {within}" if within else "no size is compared"
+            blocks.append(Line(f"That is of the sign; {size}."))
+        blocks.append(Points(claim_lines(found)))
+        if word == OPEN and (takes := in_emulation(one.results for one in data.runs)):
+            blocks.append(Line(takes))
     blocks += beside.exactly(one.row for one in every)
     if any(beyond(one.row) for one in every) and (why := differing(data.runs[0].results)):
         blocks.append(Line(why))

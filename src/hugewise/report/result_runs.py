@@ -20,7 +20,7 @@ from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
 
 __all__ = ["decided", "delivered", "derived", "facts", "measured_cells", "older_cells", "older_title", "other_machines"]
-__all__ += ["outcome"]
+__all__ += ["machine_in_short", "outcome"]
 
 _OLDER = "Not in the newest run"
 _IN_ORDER = "sequential (one arm after the other)"
@@ -239,6 +239,15 @@ def _machine(results: Results) -> str:
         f"kernel {of('kernel', 'release')}" if of("kernel", "release") else None,
     ]
     return ", ".join(str(part) for part in parts if part) or NOTHING
+
+
+def machine_in_short(results: Results) -> str:
+    """`AMD EPYC, 2 CPUs`; empty parts are left out, and of nothing it says so."""
+    cpu = results.host.get("cpu")
+    known = cpu if isinstance(cpu, Mapping) else {}
+    count = known.get("count")
+    parts = [known.get("model"), f"{count} CPUs" if count else None]
+    return ", ".join(str(part) for part in parts if part) or "machine not told"
 
 
 def _delivered(cells: Sequence[CellResult]) -> str:

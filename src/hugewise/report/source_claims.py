@@ -130,17 +130,27 @@ def claims_in(source: Published) -> Iterator[SourceClaim]:
 
 
 def together(claims: Sequence[SourceClaim]) -> str:
-    """Claims in as few words: figures of one quantity as a list, `wall_s, against 4K: 16K −15%, 64K −16%`."""
+    """Claims in as few words: figures of one quantity as a list, `wall_s, against 4K: 16K −15%, 64K −16%`; of one arm
+    alone likewise, `16K against 4K: wall_s −15%, cpu_s −3%`.
+    """
+    figures = [one for one in claims if one.change]
+    words = [one.said for one in claims if not one.change]
     alike: dict[tuple[str, ...], list[SourceClaim]] = {}
-    for one in claims:
-        alike.setdefault((one.quantity or "", one.baseline) if one.change else one.key, []).append(one)
-    return "; ".join(
+    for one in figures:
+        alike.setdefault((one.quantity or "", one.baseline), []).append(one)
+    pairs = {(one.arm, one.baseline) for one in figures}
+    if len(pairs) == 1 and len(figures) > 1:
+        ((arm, baseline),) = pairs
+        of_arm = ", ".join(f"{one.quantity} {one.change}" for one in figures)
+        return "; ".join([f"{arm} against {baseline}: {of_arm}", *words])
+    lists = [
         several[0].said
         if len(several) == 1
         else f"{several[0].quantity}, against {several[0].baseline}: "
         + ", ".join(f"{one.arm} {one.change}" for one in several)
         for several in alike.values()
-    )
+    ]
+    return "; ".join([*lists, *words])
 
 
 def _sentence(figure: PublishedFigure) -> str:
