@@ -140,6 +140,26 @@ def test_each_cell_has_its_pairs_and_its_verdict_or_what_it_needs() -> None:
     assert row[-1] == "▼ worse", "what the runs say together"
 
 
+def test_fewer_pairs_that_were_planned_are_said_to_be() -> None:
+    """A study that is judged once, after 3 blocks, had a verdict and a bare `no` beside it."""
+    results = restated.percona_2018()
+    cell = results.cells[0]
+    one = cell.comparisons[0]
+
+    def enough(**options: object) -> str:
+        ((*_, word, _verdict),) = told([first(cell.cell, one.arm, pairs=1000)], [changed(**options)], {}, {}, [])
+        return word
+
+    def changed(**options: object) -> Results:
+        return msgspec.structs.replace(results, options=options)
+
+    planned_ = {"blocks": one.n, "time": None, "width": None}
+    assert enough(method="fixed-n", budget=planned_) == f"no: {one.n} were planned"
+    assert enough(method="sequential", budget=planned_) == "no"
+    assert enough(method="fixed-n", budget={**planned_, "blocks": one.n + 1}) == "no"
+    assert enough() == "no"
+
+
 def test_runs_that_disagree_have_no_verdict() -> None:
     results = restated.percona_2018()
     cell = results.cells[0]

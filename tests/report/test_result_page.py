@@ -17,7 +17,8 @@ from hugewise.report.markdown import escape
 from hugewise.report.result_claims import claimed
 from hugewise.report.result_data import without_paths
 from hugewise.report.result_page import PageData, PageRun, render
-from hugewise.report.sentences import SYMBOLS
+from hugewise.report.result_standing import standing
+from hugewise.report.sentences import SYMBOLS, effect_of
 from hugewise.stats.evidence import Carried, RunEvidence
 from tests.build import restated
 from tests.build.results import HOSTILE, example
@@ -120,7 +121,7 @@ def test_several_runs_are_judged_together() -> None:
     data = PageData(
         runs=(
             PageRun(results=later, evidence=evidence("later", 50.0)),
-            PageRun(results=results, evidence=evidence("first", 40.0)),
+            PageRun(results=msgspec.structs.replace(results, run="first"), evidence=evidence("first", 40.0)),
         )
     )
     shown = text(data)
@@ -132,7 +133,10 @@ def test_several_runs_are_judged_together() -> None:
     assert row[-1].endswith("; by runs together 1 of 1")
     assert "together" not in text(page_of(results))[: text(page_of(results)).index("\n## ")]
     row = next(line for line in shown.splitlines() if "10 + 10" in line)
-    assert "worse" in row  # larger is worse of a time
+    assert row.endswith("| worse |")  # larger is worse of a time
+    assert one.verdict == "better"
+    alone = escape(f"{effect_of(one)}, better")
+    assert f"| {alone}; {alone} | 10 + 10 |" in row, "by how much each found it"
     assert "| 1,000 |" in row
 
 
@@ -152,8 +156,8 @@ def test_figures_of_an_older_run_are_said_to_be_and_no_heading_stands_twice() ->
     data = PageData(runs=(PageRun(results=newer), PageRun(results=older)))
     shown = text(data)
     lead = shown[: shown.index("\n## ")]
-    every = [one for _, found in result_page.standing(data) for cell in found.cells for one in cell.judged]
-    assert f"0 of {len(every)} comparisons were decided, each cell as the newest run of it found it." in lead
+    every = [one for _, found in standing(data) for cell in found.cells for one in cell.judged]
+    assert f"0 of {len(every)} comparisons were decided, each as the newest run of it found it." in lead
     when = numbers.when(older.started)
     assert f"with the figures of an older run: {escape(second.cell)} of the run of {when}." in lead
     assert "machines that differ: EPYC, family 25, model 17; EPYC, family 25, model 1." in lead
@@ -176,11 +180,34 @@ def test_cells_of_several_older_runs_are_told_in_one_sentence() -> None:
     lead = shown[: shown.index("\n## ")]
     names = [escape(cell.cell) for cell in (second, third, fourth)]
     assert (
-        "Cells that the newest did not measure stand under “Not in the newest run”, with the figures of an older run: "
+        "What the newest did not measure stands under “Not in the newest run”, with the figures of an older run: "
         f"{names[0]} of the run of 2026; {names[1]} and {names[2]} of the run of "
     ) in re.sub(r"run of 2026-[-0-9]+ [:0-9]+ UTC", "run of 2026", lead)
     assert lead.count("older run") == 1
     assert "The figures are of the newest of 3 runs; “The runs together” judges what several of them have." in lead
+
+
+def test_an_arm_that_a_later_run_left_out_keeps_its_figures() -> None:
+    """With `--arms` a cell was measured again, and nothing on the page told by how much the other arms differ."""
+    results = restated.lpc()
+    cell = msgspec.structs.replace(results.cells[0], end_points=())
+    first, other, *_ = cell.comparisons
+    older = msgspec.structs.replace(
+        results, cells=(msgspec.structs.replace(cell, comparisons=(first, other)),), run="older", beside=None
+    )
+    again = msgspec.structs.replace(cell, comparisons=(msgspec.structs.replace(first, n=7, verdict="undecided"),))
+    newer = msgspec.structs.replace(older, run="newer", started=older.started + 60, cells=(again,))
+    data = PageData(runs=(PageRun(results=newer), PageRun(results=older)))
+    ((_, newest), (_, left)) = standing(data)
+    assert newest == newer and [one for each in left.cells for one in each.judged] == [other]
+    shown = text(data)
+    part = shown.partition("\n## Not in the newest run: as that of ")[2].partition("\n## ")[0]
+    rows = [line for line in part.splitlines() if line.startswith(f"| {escape(cell.cell)} |")]
+    (row,) = rows
+    assert f"| {other.arm} |" in row and row.endswith(f"| {SYMBOLS[other.verdict]} {other.verdict} |")
+    lead = shown[: shown.index("\n## ")]
+    assert f"an older run: {escape(cell.cell)} ({other.arm}) of the run of " in lead
+    assert f"{int(other.verdict != 'undecided')} of 2 comparisons were decided, each as the newest run of it" in lead
 
 
 def undecided_of(cell: CellResult) -> list[Comparison]:

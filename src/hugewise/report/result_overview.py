@@ -21,8 +21,9 @@ from hugewise.report.numbers import NOTHING
 from hugewise.report.result_answers import REASONS, ClaimAnswer, ClaimTold, WhyOpen, answer
 from hugewise.report.result_claims import OPEN, STANDINGS, claim_of, size_of, sizes
 from hugewise.report.result_folklore import folklore
-from hugewise.report.result_page import MARK, RESERVED, PageData, claims_of, made_here, read, refuse_others, standing
+from hugewise.report.result_page import MARK, RESERVED, PageData, claims_of, made_here, read, refuse_others
 from hugewise.report.result_runs import decided
+from hugewise.report.result_standing import standing
 from hugewise.report.result_together import decided_together
 from hugewise.report.source_claims import (
     SourceClaim,

@@ -58,6 +58,7 @@ from hugewise.report.result_runs import (
     other_machines,
     outcome,
 )
+from hugewise.report.result_standing import labels, newer_cells, standing
 from hugewise.report.result_together import TOGETHER, together_sentence, together_typical, told_together
 from hugewise.report.sections import beside
 from hugewise.report.sections.levels import levels
@@ -82,7 +83,7 @@ __all__ = [
     "render",
     "renewed",
 ]
-__all__ += ["standing", "write"]
+__all__ += ["write"]
 
 MOST_BYTES = 2_000_000
 """Of the data of a page: they are kept beside it under version control."""
@@ -229,27 +230,17 @@ def _name(results: Results) -> str:
     return results.study if scale == SMALL else f"{results.study} at the scale {scale}"
 
 
-def standing(data: PageData) -> Iterator[tuple[PageRun, Results]]:
-    """Each run with those of its results that stand: of the newest all, of others the cells that no later run has."""
-    seen: set[str] = set()
-    for one in data.runs:
-        cells = tuple(cell for cell in one.results.cells if cell.cell not in seen)
-        seen |= {cell.cell for cell in cells}
-        if cells:
-            yield one, msgspec.structs.replace(one.results, cells=cells)
-
-
 def _lead(data: PageData) -> Iterator[str]:
     newest, several = data.runs[0].results, list(standing(data))
     if len(several) > 1:
         every = decided(found for _, found in several)
-        yield f"{every} comparisons were decided, each cell as the newest run of it found it."
+        yield f"{every} comparisons were decided, each as the newest run of it found it."
     if told := together_sentence(data):
         yield told
-    yield f"{'Of the newest run: ' if len(several) > 1 else ''}{outcome(newest)}"
+    yield f"{'Of the newest run: ' if len(data.runs) > 1 else ''}{outcome(newest)}"
     if len(data.runs) > 1:
         yield f"The figures are of the newest of {len(data.runs)} runs; “{TOGETHER}” judges what several of them have."
-        yield from older_cells(found for _, found in several[1:])
+        yield from older_cells((found, labels(found, newer_cells(data, one))) for one, found in several[1:])
     yield from other_machines([one.results for one in data.runs])
     if newest.beside is not None:
         yield from beside.introduction(newest.beside)
@@ -300,14 +291,16 @@ def _overview(results: Results) -> Figure | None:
 
 
 def _earlier(data: PageData) -> Iterator[Section]:
-    """The cells that the newest run did not have, as the newest run of each found them."""
+    """The comparisons that the newest run did not have, as the newest run of each found them."""
     for one, found in standing(data):
         if one is not data.runs[0]:
             yield Section(
                 older_title(found),
                 (Line(f"Of that run as a whole: {outcome(one.results)}"), _verdicts(found)),
             )
-            for section in (*carried(found), *_open(found, one.forecast), *levels(found)):
+            newer = newer_cells(data, one)
+            whole = msgspec.structs.replace(found, cells=tuple(cell for cell in found.cells if cell.cell not in newer))
+            for section in (*carried(found), *_open(found, one.forecast), *levels(whole)):
                 of = f"{section.title}: the run of {numbers.when(found.started)}"
                 yield dataclasses.replace(section, title=of)
 

@@ -86,19 +86,17 @@ def outcome(run: Results) -> str:
 
 
 def older_title(run: Results) -> str:
-    """Of the section that has the cells of a run that no later run has."""
-    return f"{_OLDER}: cells as that of {numbers.when(run.started)} found them"
+    """Of the section that has what no later run has."""
+    return f"{_OLDER}: as that of {numbers.when(run.started)} found it"
 
 
-def older_cells(runs: Iterable[Results]) -> Iterator[str]:
-    """A sentence on the cells whose figures are of these runs, the newest first, and where they stand."""
-    told = [
-        f"{_listed([cell.cell for cell in run.cells])} of the run of {numbers.when(run.started)}"
-        for run in runs
-        if run.cells
-    ]
+def older_cells(runs: Iterable[tuple[Results, Sequence[str]]]) -> Iterator[str]:
+    """A sentence on the cells whose figures are of these runs, the newest first, and where they stand; of each run
+    what it has, in words.
+    """
+    told = [f"{_listed(names)} of the run of {numbers.when(run.started)}" for run, names in runs if names]
     if told:
-        where = f"Cells that the newest did not measure stand under “{_OLDER}”, with the figures of an older run"
+        where = f"What the newest did not measure stands under “{_OLDER}”, with the figures of an older run"
         yield f"{where}: {'; '.join(told)}."
 
 

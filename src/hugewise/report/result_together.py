@@ -7,15 +7,18 @@ from collections.abc import Iterator
 
 from hugewise.analysis import combining
 from hugewise.errors import UserError
+from hugewise.model.results import Results
 from hugewise.report.document import Line, Section, table
 from hugewise.report.numbers import NOTHING
 from hugewise.report.result_data import PageData
+from hugewise.report.sentences import effect_of
 from hugewise.stats.evidence import TYPICAL, Combined
 
 __all__ = ["TOGETHER", "combined_of", "decided_together", "together_sentence", "together_typical", "told_together"]
 
 TOGETHER = "The runs together"
 _DECIDED = {"better", "worse"}
+_ALONE = {*_DECIDED, "equivalent"}
 
 
 def combined_of(data: PageData) -> tuple[Combined, ...]:
@@ -56,11 +59,37 @@ def told_together(data: PageData) -> Iterator[Section]:
     if not found:
         return
     rows = [
-        (one.cell, one.arm, one.baseline, one.metric, one.end_point, _pairs(one), _e(one), one.verdict) for one in found
+        (
+            *(one.cell, one.arm, one.baseline, one.metric, one.end_point, _changes(one, data)),
+            *(_pairs(one), _e(one), one.verdict),
+        )
+        for one in found
     ]
-    head = ("cell", "policy", "baseline", "metric", "end point", "pairs by run", "e-value, adjusted", "verdict")
-    said = "The e-values say whether and in which direction in at least one of the runs; not how much."
-    yield Section(TOGETHER, (Line(said), table("e-values multiplied over runs", head, rows, 5)))
+    head = (
+        *("cell", "policy", "baseline", "metric", "end point", "change (interval) by run"),
+        *("pairs by run", "e-value, adjusted", "verdict"),
+    )
+    said = (
+        "The e-values say whether and in which direction in at least one of the runs; not how much. By how much stands"
+        " run by run, the newest first."
+    )
+    yield Section(TOGETHER, (Line(said), table("e-values multiplied over runs", head, rows, 6)))
+
+
+def _changes(one: Combined, data: PageData) -> str:
+    """What each run found by itself, and its verdict where it had one."""
+    if one.end_point != TYPICAL:
+        return NOTHING
+    found = {run.results.run: run.results for run in data.runs}
+    return "; ".join(_change(one, found.get(part.run)) for part in one.parts)
+
+
+def _change(one: Combined, results: Results | None) -> str:
+    cells = () if results is None else results.cells
+    for each in (each for cell in cells if cell.cell == one.cell for each in (*cell.comparisons, *cell.declared)):
+        if (each.arm, each.baseline, each.metric) == (one.arm, one.baseline, one.metric):
+            return f"{effect_of(each)}{f', {each.verdict}' if each.verdict in _ALONE else ''}"
+    return NOTHING
 
 
 def _pairs(one: Combined) -> str:
