@@ -85,6 +85,9 @@ def test_less_cpu_time_is_not_told_by_transactions_a_second() -> None:
     study = STUDIES["percona-2018-hugepages"]
     found = verdict_on(claim, page(results, study.name), (study,))
     assert found.word == NOT_TESTED
+    assert found.told.endswith(": judged by tps, not by server_cpu_us"), "it was run, and says nothing of that"
+    assert found.where == (study.name,)
+    assert verdict_on(claim, {}, (study,)).told == "–"
     assert "hugewise run percona-2018-hugepages --only select-only" in found.takes
     # What is known of the noise of tps says nothing of another metric.
     missed = Unmeasured(cell="tpcb", neighbour="select-only", arm="hugetlb-2m", pairs=90, seconds=5400.0)

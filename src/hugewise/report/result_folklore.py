@@ -46,12 +46,15 @@ class ClaimFound(NamedTuple):
 
 
 class _Vote(NamedTuple):
+    """A comparison, where it was made, and what it says of the claim; `own`: the metric of its cell."""
+
     page: str
     data: PageData
     cell: str
     one: Comparison
     speaks: bool | None
     machine: str
+    own: str
 
 
 def folklore(found: Mapping[str, PageData], studies: Sequence[Study] | None = None) -> Document:
@@ -83,7 +86,8 @@ def verdict_on(claim: CommonClaim, found: Mapping[str, PageData], studies: Seque
     decided = [one for one in votes if one.speaks is not None]
     where = tuple(dict.fromkeys(one.page for one in decided or votes))
     if not votes:
-        return ClaimFound(NOT_TESTED, NOTHING, _takes(claim, found, studies), ())
+        told, where = _beside(claim, found)
+        return ClaimFound(NOT_TESTED, told, _takes(claim, found, studies), where)
     if not decided:
         told = f"{len(votes)} undecided: {_listed(votes)}"
         return ClaimFound(STANDINGS[2], told, _pairs(votes) or f"more pairs: {_takes(claim, found, studies)}", where)
@@ -126,8 +130,23 @@ def _arm(claim: CommonClaim, study: Study, cell: Resolved) -> str | None:
     return next((name for name, side in backed.items() if _side(claim, side, against)), None)
 
 
+def _beside(claim: CommonClaim, found: Mapping[str, PageData]) -> tuple[str, tuple[str, ...]]:
+    """By what its arms were judged, where runs compared them and not by what is claimed; and on which pages."""
+    every = [vote for vote in _compared(claim, found) if vote.one.metric != claim.metric]
+    if claim.metric is None or not every:
+        return NOTHING, ()
+    names = ", ".join(dict.fromkeys(vote.one.metric for vote in every))
+    cells = ", ".join(dict.fromkeys(vote.cell for vote in every))
+    return f"{cells}: judged by {names}, not by {claim.metric}", tuple(dict.fromkeys(vote.page for vote in every))
+
+
 def _votes(claim: CommonClaim, found: Mapping[str, PageData]) -> Iterator[_Vote]:
     """Every comparison of the pages that tests the claim, with what it says of it."""
+    return (vote for vote in _compared(claim, found) if _is_of(claim, vote.own, vote.one))
+
+
+def _compared(claim: CommonClaim, found: Mapping[str, PageData]) -> Iterator[_Vote]:
+    """Every comparison of the claim's sides on the pages, whatever it is judged by."""
     for test in claim.tested:
         for page, data in found.items():
             for results in (run.results for run in data.runs if run.results.study == test.study):
@@ -145,17 +164,19 @@ def _of_cell(claim: CommonClaim, page: str, data: PageData, results: Results, ce
     nothing = ("", "")
     for one in cell.judged:
         side = _side(claim, sides.get(one.arm, nothing), sides.get(one.baseline, nothing))
-        if side and _is_of(claim, cell, one):
-            yield _Vote(page, data, cell.cell, one, _speaks(claim, one, side), machine_in_short(results))
+        if side:
+            yield _Vote(
+                page, data, cell.cell, one, _speaks(claim, one, side), machine_in_short(results), cell.metric.name
+            )
 
 
-def _is_of(claim: CommonClaim, cell: CellResult, one: Comparison) -> bool:
+def _is_of(claim: CommonClaim, own: str, one: Comparison) -> bool:
     """Whether the comparison is of what is claimed: memory and the number of faults are no part of a claim that does
     not name them.
     """
     if claim.metric is not None:
         return one.metric == claim.metric
-    return one.metric == cell.metric.name or not one.metric.endswith(("_bytes", "_faults"))
+    return one.metric == own or not one.metric.endswith(("_bytes", "_faults"))
 
 
 def _side(claim: CommonClaim, arm: Side, baseline: Side) -> int:
