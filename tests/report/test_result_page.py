@@ -11,6 +11,7 @@ import pytest
 from bench import report as large
 
 from hugewise.errors import RunError, UserError
+from hugewise.model.guest_results import Guests
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report import numbers, result_overview, result_page
 from hugewise.report.markdown import escape
@@ -77,6 +78,22 @@ def test_published_claims_are_grouped_by_what_became_of_them() -> None:
     assert "(opposite sign; published change " in shown[contradicted:open_]
     assert "(undecided here; published change " in shown[open_:]
     assert "what else is other here may be behind it: the machine (published Ampere Altra" in shown[open_:]
+
+
+def test_counts_of_emulated_guests_are_said_to_be_no_speed() -> None:
+    """`1 of 3 comparisons were decided` stood below the question whether a machine is faster: it was of page faults."""
+    results = restated.redhat()
+    guests = Guests(arch="x86-64", accelerator="tcg", why="", counting=False, baseline="thp", arms=())
+    metrics = list(dict.fromkeys(one.metric for cell in results.cells for one in cell.judged))
+    assert "emulated: what was judged" not in text(page_of(results))
+    there = page_of(msgspec.structs.replace(results, guests=guests))
+    listed = escape(" and ".join([", ".join(metrics[:-1]), metrics[-1]] if len(metrics) > 1 else metrics))
+    said = f"Its guests were emulated: what was judged is {listed}, and nothing here tells what is faster."
+    assert said in text(there)[: text(there).index("\n## ")]
+    (row,) = (row for block in result_overview.overview({"page": there}, ()).lead[2:] for row in block.rows)  # type: ignore[union-attr]
+    assert escape(row[-1]).endswith(f", of {listed}")
+    kvm = msgspec.structs.replace(guests, accelerator="kvm")
+    assert "emulated: what was judged" not in text(page_of(msgspec.structs.replace(results, guests=kvm)))
 
 
 def test_a_page_of_another_scale_is_told_apart(tmp_path: Path) -> None:

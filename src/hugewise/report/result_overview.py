@@ -22,7 +22,7 @@ from hugewise.report.result_answers import REASONS, ClaimAnswer, ClaimTold, WhyO
 from hugewise.report.result_claims import OPEN, STANDINGS, claim_of, size_of, sizes
 from hugewise.report.result_folklore import folklore
 from hugewise.report.result_page import MARK, RESERVED, PageData, claims_of, made_here, read, refuse_others
-from hugewise.report.result_runs import decided
+from hugewise.report.result_runs import counted, decided
 from hugewise.report.result_standing import standing
 from hugewise.report.result_together import decided_together
 from hugewise.report.source_claims import (
@@ -136,17 +136,18 @@ def _pages(found: Mapping[str, PageData]) -> Table:
             (
                 *(f"{name}.md", data.runs[0].results.question, *(counts[word] for word in STANDINGS)),
                 sizes(size_of(one.row) for one in claims_of(data)) or NOTHING,
-                "; ".join(
-                    filter(None, (decided(found for _, found in standing(data)), _by_several(decided_together(data))))
-                ),
+                _decided(data),
             )
         )
     head = ("page", "question", *STANDINGS, _WITHIN, "comparisons decided")
     return table("the pages, and what became of what was published, cell by cell", head, rows, 2, linked=(0,))
 
 
-def _by_several(decided: str) -> str:
-    return f"by runs together {decided}" if decided else ""
+def _decided(data: PageData) -> str:
+    """How many comparisons, by one run each and by several together; of emulated guests by which counts."""
+    what, several = counted(data.runs[0].results), decided_together(data)
+    told = f"{decided(found for _, found in standing(data))}{f', of {what}' if what else ''}"
+    return f"{told}; by runs together {several}" if several else told
 
 
 def _title(source: Published) -> str:

@@ -48,6 +48,7 @@ from hugewise.report.result_claims import (
 from hugewise.report.result_data import PageData, PageRun, newest_first, read, records, slim
 from hugewise.report.result_pilots import foretelling, pilots_beside, with_pilot
 from hugewise.report.result_runs import (
+    counted,
     decided,
     delivered,
     derived,
@@ -238,6 +239,8 @@ def _lead(data: PageData) -> Iterator[str]:
     if told := together_sentence(data):
         yield told
     yield f"{'Of the newest run: ' if len(data.runs) > 1 else ''}{outcome(newest)}"
+    if told := counted(newest):
+        yield f"Its guests were emulated: what was judged is {told}, and nothing here tells what is faster."
     if len(data.runs) > 1:
         yield f"The figures are of the newest of {len(data.runs)} runs; “{TOGETHER}” judges what several of them have."
         yield from older_cells((found, labels(found, newer_cells(data, one))) for one, found in several[1:])

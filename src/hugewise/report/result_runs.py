@@ -20,7 +20,7 @@ from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
 
 __all__ = ["decided", "delivered", "derived", "facts", "measured_cells", "older_cells", "older_title", "other_machines"]
-__all__ += ["machine_in_short", "outcome"]
+__all__ += ["counted", "machine_in_short", "outcome"]
 
 _OLDER = "Not in the newest run"
 _IN_ORDER = "sequential (one arm after the other)"
@@ -83,6 +83,13 @@ def outcome(run: Results) -> str:
         f"±{numbers.percent(run.margin)}. {len(run.attempts):,} attempts in "
         f"{run.blocks_complete:,} complete blocks, {numbers.when(run.started)}."
     )
+
+
+def counted(run: Results) -> str:
+    """What emulated guests were judged by, `page_faults`: counts, which are no speed. Empty of all other runs."""
+    if run.guests is None or run.guests.accelerator != "tcg":
+        return ""
+    return _listed(list(dict.fromkeys(one.metric for cell in run.cells for one in cell.judged)) or [NOTHING])
 
 
 def older_title(run: Results) -> str:
