@@ -83,6 +83,8 @@ def test_what_is_told_of_paravirtualised_page_tables_is_what_the_committed_run_h
     assert change(perf, "paravirt", 3) in part
     assert change(lat, "paravirt", 2) in part
     ratio, _, interval = change(perf, "paravirt-xxl", 2).partition(" (")
+    (xxl,) = (each for each in perf.comparisons if each.arm == "paravirt-xxl")
+    assert f"{interval[:-1]}, {xxl.n} blocks, a {100 * xxl.confidence:.2f}% interval" in part
     assert f"Linux 6.12 has {ratio} (`paravirt-xxl`; {interval[:-1]}, {perf.comparisons[0].n} blocks" in part
     calls = perf.parameters["calls"]
     means = {each.arm: known(each.mean) / calls for each in perf.arms}
