@@ -354,7 +354,7 @@ def test_an_interrupt_puts_the_host_back_and_leaves_nothing_there(there: Elsewhe
             raise KeyboardInterrupt
 
     results = hugewise.run(
-        parse(text(REDIS % "300ms", seconds=20), "ended.toml"),
+        parse(text(REDIS % "300ms", seconds=120), "ended.toml"),
         results=tmp_path,
         client=there.host(1),
         listener=listener,
