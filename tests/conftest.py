@@ -32,7 +32,7 @@ settings.register_profile("explore", derandomize=False)
 settings.load_profile("explore" if os.environ.get("HUGEWISE_EXPLORE") == "1" else "same")
 
 
-HOST = {"host", "inspection", "machine", "policies", "verification", "workloads"}
+HOST = {"host", "inspection", "machine", "policies", "workloads"}
 """Parts whose tests look at this machine's pages."""
 
 
