@@ -203,23 +203,21 @@ def test_an_archive_that_is_not_there_is_named_with_the_way_to_get_it() -> None:
 
 
 def need_builds(place: Path) -> None:
-    """A real build of sources that lie in `place`."""
+    """A real build of sources that lie in `place`; the account nobody unpacks them."""
     need_pages()
     lacking = WORKLOAD.missing(values(project="make", source=str(place)))
     need(
         not [each for each in lacking if each.package], "; ".join(f"{each.reason} ({each.package})" for each in lacking)
     )
-    for folder in (place, *place.parents[:2]):
-        folder.chmod(folder.stat().st_mode | 0o055)  # nobody unpacks it
 
 
-def test_its_compilers_are_backed_as_the_policy_says(tmp_path: Path) -> None:
-    need_builds(tmp_path)
-    source = str(archive(tmp_path, functions=3000))
+def test_its_compilers_are_backed_as_the_policy_says(reached: Path) -> None:
+    need_builds(reached)
+    source = str(archive(reached, functions=3000))
     # Two files: the linker and the shells beside one compiler weigh more than in a real build.
     workload = {"name": "build", "parameters": {"project": "make", "source": source}, "delivery": {"share": 0.4}}
     never = {"name": "never", "from": "mthp-64k", "set": {"hugepages-64kB/enabled": "never"}}
-    found = tried(tmp_path, workload, ["base", "mthp-64k", "hugetlb-2m", never])
+    found = tried(reached, workload, ["base", "mthp-64k", "hugetlb-2m", never])
     accepted(found)
     assert found["base"].delivery.delivered is True
     assert found["mthp-64k"].delivery.delivered is True
@@ -229,12 +227,12 @@ def test_its_compilers_are_backed_as_the_policy_says(tmp_path: Path) -> None:
         assert known(attempt.metrics["page_faults"]) > 1000
 
 
-def test_without_a_reference_an_attempt_that_makes_something_else_has_failed(tmp_path: Path) -> None:
-    need_builds(tmp_path)
-    source = str(archive(tmp_path, makefile=RANDOM))
+def test_without_a_reference_an_attempt_that_makes_something_else_has_failed(reached: Path) -> None:
+    need_builds(reached)
+    source = str(archive(reached, makefile=RANDOM))
     parameters = {"project": "make", "source": source, "artefact": "made.o", "reference": False}
     workload = {"name": "build", "parameters": parameters, "delivery": {"share": 0}}
-    first, *others = attempts(tmp_path, workload, ["base", "thp"], blocks=2)
+    first, *others = attempts(reached, workload, ["base", "thp"], blocks=2)
     assert (first.state, len(others)) == ("accepted", 3)
     said = f"it was {first.facts['objects_sha256']}: it must be the same in all attempts"
     for other in others:
