@@ -1,7 +1,7 @@
 """What a run of the tests is about to do and how long it takes, said at its start, and a line when a part is done.
 
 A part is a folder of tests/ ("." are the files beside this one). PARTS has the seconds of each on 2 cores as they
-were in a run of all with little beside it. HUGEWISE_RECORD_PARTS=1 prints what they took.
+were in a run of all by two processes with little beside it. HUGEWISE_RECORD_PARTS=1 prints what they took.
 
 `make test` has two processes do them (`pytest -n 2 --dist loadgroup`): tests/conftest.py gives all that needs the host
 to one of them.
@@ -21,10 +21,10 @@ __all__ = ["Parts", "part"]
 
 HERE = Path(__file__).parent
 PARTS = {
-    ".": 50, "advise": 430, "analysis": 40, "attempt": 25, "audit": 12, "cli": 60, "clients": 115, "deployment": 20,
-    "external": 3, "fleet": 600, "fuzz": 100, "guests": 740, "host": 30, "inspection": 15, "machine": 17, "model": 2,
-    "plan": 2, "policies": 2, "published": 2, "report": 300, "servers": 530, "session": 260, "stats": 105, "store": 13,
-    "study": 4, "torture": 75, "verification": 80, "workloads": 27,
+    ".": 50, "advise": 306, "analysis": 27, "attempt": 21, "audit": 6, "cli": 54, "clients": 101, "deployment": 15,
+    "external": 2, "fleet": 592, "fuzz": 63, "guests": 714, "host": 26, "inspection": 14, "machine": 17, "model": 1,
+    "plan": 1, "policies": 1, "published": 1, "report": 256, "servers": 488, "session": 232, "stats": 89,
+    "store": 13, "study": 3, "torture": 66, "verification": 55, "workloads": 22,
 }  # fmt: skip
 
 

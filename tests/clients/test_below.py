@@ -12,6 +12,7 @@ from hugewise.clients import network
 from hugewise.clients.below import Below
 from hugewise.errors import MachineError, UserError
 from hugewise.host.local_host import LocalHost
+from hugewise.host.local_machine import LocalMachine
 from tests.build.live_agent import Live, job, live
 
 SPIN = (
@@ -90,3 +91,17 @@ def test_what_iperf3_says_is_not_believed_as_it_stands() -> None:
     for wrong in ("", "[]", '{"error": "the server is busy"}', '{"end": {"sum_received": {"bits_per_second": -1}}}'):
         with pytest.raises(MachineError, match="iperf3"):
             network._rate(wrong)
+
+
+def test_a_server_that_does_not_listen_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """iperf3 3.12 ends with status 0 then, and has the error within its JSON."""
+    answers = iter(
+        [
+            '{"start": {"connected": []}, "end": {}, "error": "unable to connect to server: Connection refused"}',
+            '{"end": {"streams": [{"sender": {"min_rtt": 40}}]}}',
+        ]
+    )
+    monkeypatch.setattr(network, "said", lambda *_: next(answers))
+    monkeypatch.setattr(network, "_PAUSE_S", 0.0)
+    assert network._first(LocalMachine(), ("iperf3",), (None, None)) == pytest.approx(40e-6)
+    assert next(answers, None) is None

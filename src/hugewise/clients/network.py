@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -163,7 +164,7 @@ def look(machine: Machine, address: str, iperf3: str, owner: tuple[int | None, i
             raise MachineError(f"iperf3 on this host: {error.message}") from None
         try:
             client = (iperf3, "-c", address, "-p", port, "-J")
-            trip = _round_trip(_first(machine, (*client, "-n", _BLOCK), owner))
+            trip = _first(machine, (*client, "-n", _BLOCK), owner)
             way = ("-t", str(_SECONDS))
             there, back = (
                 _rate(said(machine, (*client, *way, *more), owner, dict(machine.environment))) for more in ((), ("-R",))
@@ -173,12 +174,12 @@ def look(machine: Machine, address: str, iperf3: str, owner: tuple[int | None, i
     return NetworkSeen(there, back, trip)
 
 
-def _first(machine: Machine, argv: Sequence[str], owner: tuple[int | None, int | None]) -> str:
-    """The first transfer, as soon as the server answers."""
+def _first(machine: Machine, argv: Sequence[str], owner: tuple[int | None, int | None]) -> float | None:
+    """The round trip of the first transfer, as soon as the server answers."""
     end = time.monotonic() + _PATIENCE_S
     while True:
         try:
-            return said(machine, argv, owner, dict(machine.environment))
+            return _round_trip(said(machine, argv, owner, dict(machine.environment)))
         except MachineError:
             if time.monotonic() > end:
                 raise
@@ -189,21 +190,25 @@ def _rate(text: str) -> float:
     """Bits a second that were received. Raises MachineError."""
     try:
         with reading.believing("iperf3's JSON"):
-            found = reading.json(text.encode(), "iperf3's JSON")
-            if "error" in found:
-                raise MachineError(f"iperf3: {plain(str(found['error']))}")
-            return reading.number(found["end"]["sum_received"]["bits_per_second"], "what was received a second", low=0)
+            return reading.number(_end(text)["sum_received"]["bits_per_second"], "what was received a second", low=0)
     except UnreadableError as error:
         raise MachineError(f"iperf3: {error.reason}") from None
 
 
 def _round_trip(text: str) -> float | None:
-    """The shortest that TCP saw, in seconds; None where the system does not say."""
+    """The shortest that TCP saw, in seconds; None where the system does not say. Raises MachineError."""
     try:
         with reading.believing("iperf3's JSON"):
-            found = reading.json(text.encode(), "iperf3's JSON")
-            sender = found["end"]["streams"][0]["sender"]
+            sender = _end(text)["streams"][0]["sender"]
             trip = sender.get("min_rtt") or sender.get("mean_rtt")
             return None if not trip else reading.number(trip, "the round trip", low=0) / 1e6
     except UnreadableError as error:
         raise MachineError(f"iperf3: {error.reason}") from None
+
+
+def _end(text: str) -> Any:
+    """What iperf3 says of a transfer at its end. What went wrong stands there too, with exit status 0 (3.12)."""
+    found = reading.json(text.encode(), "iperf3's JSON")
+    if "error" in found:
+        raise MachineError(f"iperf3: {plain(str(found['error']))}")
+    return found["end"]
