@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hugewise.model.fleet import TransferredVerdict
 from hugewise.report import document as doc
 from hugewise.report import numbers
-from hugewise.report.sentences import change_of
+from hugewise.report.sentences import change_of, listed
 from hugewise.visible import printable
 
 __all__ = ["report", "sentence"]
@@ -19,11 +19,10 @@ _HOW = {"better": "is better than", "worse": "is worse than", "equivalent": "is 
 def report(found: Mapping[str, Sequence[TransferredVerdict]], lost: Mapping[str, str]) -> doc.Document:
     """For a terminal: each verdict, whether it holds on each host; `lost`: hosts without a run, and why."""
     names = [printable(name) for name in (*found, *lost)]
-    where = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     blocks = [block for each in found.values() for block in _blocks(each)]
     blocks += [doc.Line(f"{printable(name)}: no run came back: {printable(why)}") for name, why in lost.items()]
     return doc.Document(
-        title=f"Does it hold on {where}?",
+        title=f"Does it hold on {listed(names)}?",
         lead=(),
         sections=(doc.Section("", tuple(blocks), brief=True),),
     )

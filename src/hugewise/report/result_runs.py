@@ -15,11 +15,22 @@ from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.document import Block, table
 from hugewise.report.numbers import NOTHING
+from hugewise.report.sentences import listed
 from hugewise.study import shipped
 from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
 
-__all__ = ["decided", "delivered", "derived", "facts", "measured_cells", "older_cells", "older_title", "other_machines"]
+__all__ = [
+    "DECIDED",
+    "decided",
+    "delivered",
+    "derived",
+    "facts",
+    "measured_cells",
+    "older_cells",
+    "older_title",
+    "other_machines",
+]
 __all__ += ["counted", "machine_in_short", "outcome"]
 
 _OLDER = "Not in the newest run"
@@ -30,7 +41,8 @@ _JUDGED: Mapping[str, str] = {
     "sequential": "judged after every pair, at an error rate that holds however long it goes on",
     "exact": "counts that are the same in every boot; else judged after every pair",
 }
-_DECIDED = {"better", "worse", "equivalent"}
+DECIDED = frozenset({"better", "worse", "equivalent"})
+"""Verdicts of one run that settle a comparison."""
 
 
 def facts(caption: str, runs: Iterable[tuple[Results, str]]) -> Block:
@@ -72,7 +84,7 @@ def other_machines(runs: Sequence[Results]) -> Iterator[str]:
 def decided(runs: Iterable[Results]) -> str:
     """How many of the comparisons of these were decided: `3 of 14`."""
     every = [one for run in runs for cell in run.cells for one in cell.judged]
-    return f"{sum(one.verdict in _DECIDED for one in every)} of {len(every)}"
+    return f"{sum(one.verdict in DECIDED for one in every)} of {len(every)}"
 
 
 def outcome(run: Results) -> str:
@@ -89,7 +101,7 @@ def counted(run: Results) -> str:
     """What emulated guests were judged by, `page_faults`: counts, which are no speed. Empty of all other runs."""
     if run.guests is None or run.guests.accelerator != "tcg":
         return ""
-    return _listed(list(dict.fromkeys(one.metric for cell in run.cells for one in cell.judged)) or [NOTHING])
+    return listed(list(dict.fromkeys(one.metric for cell in run.cells for one in cell.judged)) or [NOTHING])
 
 
 def older_title(run: Results) -> str:
@@ -101,15 +113,10 @@ def older_cells(runs: Iterable[tuple[Results, Sequence[str]]]) -> Iterator[str]:
     """A sentence on the cells whose figures are of these runs, the newest first, and where they stand; of each run
     what it has, in words.
     """
-    told = [f"{_listed(names)} of the run of {numbers.when(run.started)}" for run, names in runs if names]
+    told = [f"{listed(names)} of the run of {numbers.when(run.started)}" for run, names in runs if names]
     if told:
         where = f"What the newest did not measure stands under “{_OLDER}”, with the figures of an older run"
         yield f"{where}: {'; '.join(told)}."
-
-
-def _listed(names: Sequence[str]) -> str:
-    *before, last = names
-    return f"{', '.join(before)} and {last}" if before else last
 
 
 def delivered(one: Comparison) -> str:
@@ -229,29 +236,32 @@ def _study(results: Results) -> str:
     return f"{results.study}, as its run has it{f', at the scale {scale}' if scale else ''}"
 
 
-def _machine(results: Results) -> str:
-    def of(kind: str, name: str) -> object:
-        known = results.host.get(kind)
-        return known.get(name) if isinstance(known, Mapping) else None
+def _host(results: Results, kind: str, name: str) -> object:
+    known = results.host.get(kind)
+    return known.get(name) if isinstance(known, Mapping) else None
 
-    cpus, total = of("cpu", "count"), of("memory", "total_bytes")
-    family, number = of("cpu", "family"), of("cpu", "model_number")
+
+def _cpus(results: Results) -> str | None:
+    count = _host(results, "cpu", "count")
+    return f"{count} CPUs" if count else None
+
+
+def _machine(results: Results) -> str:
+    total, kernel = _host(results, "memory", "total_bytes"), _host(results, "kernel", "release")
+    family, number = _host(results, "cpu", "family"), _host(results, "cpu", "model_number")
     parts = [
-        of("cpu", "model"),
+        _host(results, "cpu", "model"),
         f"family {family}, model {number}" if family and number else None,
-        f"{cpus} CPUs" if cpus else None,
+        _cpus(results),
         numbers.size(total) if isinstance(total, int) else None,
-        f"kernel {of('kernel', 'release')}" if of("kernel", "release") else None,
+        f"kernel {kernel}" if kernel else None,
     ]
     return ", ".join(str(part) for part in parts if part) or NOTHING
 
 
 def machine_in_short(results: Results) -> str:
     """`AMD EPYC, 2 CPUs`; empty parts are left out, and of nothing it says so."""
-    cpu = results.host.get("cpu")
-    known = cpu if isinstance(cpu, Mapping) else {}
-    count = known.get("count")
-    parts = [known.get("model"), f"{count} CPUs" if count else None]
+    parts = [_host(results, "cpu", "model"), _cpus(results)]
     return ", ".join(str(part) for part in parts if part) or "machine not told"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hugewise.analysis import combining
 from hugewise.errors import UserError
@@ -11,14 +11,14 @@ from hugewise.model.results import Results
 from hugewise.report.document import Line, Section, table
 from hugewise.report.numbers import NOTHING
 from hugewise.report.result_data import PageData
+from hugewise.report.result_runs import DECIDED
 from hugewise.report.sentences import effect_of
 from hugewise.stats.evidence import TYPICAL, Combined
 
 __all__ = ["TOGETHER", "combined_of", "decided_together", "together_sentence", "together_typical", "told_together"]
 
 TOGETHER = "The runs together"
-_DECIDED = {"better", "worse"}
-_ALONE = {*_DECIDED, "equivalent"}
+_DIRECTIONS = {"better", "worse"}
 
 
 def combined_of(data: PageData) -> tuple[Combined, ...]:
@@ -36,17 +36,22 @@ def together_typical(data: PageData) -> list[Combined]:
 
 def decided_together(data: PageData) -> str:
     """How many comparisons the runs decide together: `1 of 9`; empty where no comparison is in several runs."""
-    every = together_typical(data)
-    return f"{sum(one.verdict in _DECIDED for one in every)} of {len(every)}" if every else ""
+    return _counted(together_typical(data))
+
+
+def _counted(every: Sequence[Combined]) -> str:
+    return f"{sum(one.verdict in _DIRECTIONS for one in every)} of {len(every)}" if every else ""
 
 
 def together_sentence(data: PageData) -> str:
     """What the runs decide together, beside what each found; empty where no comparison is in several."""
-    if not (of := decided_together(data)):
+    every = together_typical(data)
+    if not every:
         return ""
-    named = [one for one in together_typical(data) if one.verdict in _DECIDED]
+    named = [one for one in every if one.verdict in _DIRECTIONS]
     told = "; ".join(f"{one.cell}, {one.arm}: {one.metric} {one.verdict}" for one in named)
-    return f"Of the comparisons that several runs have, these together decide {of}{f' ({told})' if told else ''}."
+    of = f"{_counted(every)}{f' ({told})' if told else ''}"
+    return f"Of the comparisons that several runs have, these together decide {of}."
 
 
 def told_together(data: PageData) -> Iterator[Section]:
@@ -88,7 +93,7 @@ def _change(one: Combined, results: Results | None) -> str:
     cells = () if results is None else results.cells
     for each in (each for cell in cells if cell.cell == one.cell for each in (*cell.comparisons, *cell.declared)):
         if (each.arm, each.baseline, each.metric) == (one.arm, one.baseline, one.metric):
-            return f"{effect_of(each)}{f', {each.verdict}' if each.verdict in _ALONE else ''}"
+            return f"{effect_of(each)}{f', {each.verdict}' if each.verdict in DECIDED else ''}"
     return NOTHING
 
 

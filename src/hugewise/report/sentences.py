@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from hugewise.model.metric import Metric
@@ -27,6 +27,7 @@ __all__ = [
     "findings",
     "interval_words",
     "legend",
+    "listed",
     "metric_line",
     "run_line",
     "sentence",
@@ -95,6 +96,12 @@ class Finding(NamedTuple):
 
     text: str
     leads: bool
+
+
+def listed(names: Sequence[str]) -> str:
+    """One name or more, as in a sentence: `a, b and c`."""
+    *before, last = names
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def arm_of(cell: CellResult, name: str) -> ArmSummary | None:
