@@ -144,8 +144,9 @@ def test_a_heap_from_a_pool_is_told_where_no_tunable_reaches_it(tmp_path: Path) 
     last, parts = known(found.confirmed), known(found.apart)
     assert (last.candidate, last.verdict) == ("heap-2m", "better"), last.reason
     assert known(last.huge_after) > 0.9
-    assert known(parts.pages.ratio) < 0.6
-    assert 0.8 < known(parts.library.ratio) < 1.25
+    # The gain that was planted is the pages', not the library's; its size depends on how fast the machine faults.
+    assert known(parts.pages.high) < 0.9
+    assert known(parts.pages.high) < known(parts.library.low)
 
 
 @pytest.mark.parametrize("phase", ["pilot", "screening", "confirmation"])

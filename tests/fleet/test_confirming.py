@@ -249,7 +249,9 @@ def test_the_verdict_of_a_run_is_confirmed_by_another_run_on_this_host(tmp_path:
     (fleet,) = (tmp_path / "results" / "fleets" / "slept").iterdir()
     again = CliRunner().invoke(cli, ["fleet", "confirm", str(run), "--measured", str(fleet), "--json"])
     (found,) = msgspec.json.decode(again.stdout, type=list[TransferredVerdict])
-    assert (found.state, found.own_verdict, found.prior_verdict) == ("confirmed", "worse", "worse")
+    # Two short runs on a machine that does other things may differ in size, and that is said; never in the verdict.
+    assert found.state in ("confirmed", "confirmed, other size")
+    assert (found.own_verdict, found.prior_verdict) == ("worse", "worse")
     assert known(found.ratio) > 2
 
 

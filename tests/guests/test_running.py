@@ -38,6 +38,8 @@ MOUNTS = (
     "32 21 0:32 / /dev/shm rw - tmpfs tmpfs rw\n"
 )
 
+pytestmark = pytest.mark.looks
+
 # As libvirt 9 writes them: JSON for objects, words for the rest.
 LIBVIRT = [
     "/usr/bin/qemu-system-x86_64",

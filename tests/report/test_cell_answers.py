@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from hugewise.model.answer import CellAnswer
+from hugewise.model.metric import Metric
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results, Verdict
 from hugewise.report import document as doc
 from hugewise.report.cell_answers import answers, joined, not_compared, price, ranked, selection, together
@@ -16,7 +17,7 @@ from hugewise.report.json import encode
 from hugewise.report.sections.answer import answer as section
 from hugewise.report.sections.answer import in_short
 from tests.build.pages import scriptless
-from tests.build.results import HOSTILE, example, plain
+from tests.build.results import HOSTILE, comparison, example, plain
 from tests.report.told import blocks, page, terminal, text
 
 ARMS = ("mthp-64k", "thp", "hugetlb-2m")
@@ -225,3 +226,66 @@ def test_an_arm_that_is_not_judged_is_no_choice_and_has_no_answer() -> None:
     assert selection(whole) == ""
     better = replace(first, verdict="better", ratio=0.9)
     assert selection(replace(results, cells=(replace(cell, comparisons=(better, beside)),))) == ""
+
+
+COST, FORK = Metric("server_cpu_us", "us", "lower", "CPU time"), Metric("fork_us", "us", "lower", "the fork")
+
+
+def beside(results: Results, *given: tuple[Metric, str, Verdict, float]) -> Results:
+    """The same, with these verdicts on metrics that were declared beside the cell's own."""
+    (cell,) = results.cells
+    declared = tuple(
+        comparison(arm, metric.name, verdict, ratio=ratio, low=ratio - 0.02, high=ratio + 0.02, n=20)
+        for metric, arm, verdict, ratio in given
+    )
+    also = tuple(dict.fromkeys(metric for metric, *_ in given))
+    return replace(results, cells=(replace(cell, also=also, declared=declared),))
+
+
+def test_what_was_declared_beside_the_metric_is_part_of_the_answer() -> None:
+    """A p99 that is decided does not hide behind a p99.9 that is open."""
+    results = beside(judged(("undecided", 0.9)), (COST, "mthp-64k", "worse", 1.6), (FORK, "mthp-64k", "better", 0.1))
+    found = only(results)
+    assert (found.state, found.setting) == ("undecided", None)
+    assert found.text.endswith(
+        "; declared beside it: `mthp-64k` worse in server_cpu_us +60.0% (+58.0% to +62.0%), better in fork_us −90.0% "
+        "(−92.0% to −88.0%)."
+    )
+    assert [(one.metric, one.verdict, one.ratio) for one in found.also] == [
+        ("server_cpu_us", "worse", 1.6),
+        ("fork_us", "better", 0.1),
+    ]
+    shown = page(results)
+    header = shown[: shown.index("<nav")]
+    assert "better than <code>base</code> in latency_ns cannot be told yet; it is worse in server_cpu_us, and" in header
+    assert "server_cpu_us is 60.0% higher than with <code>base</code>, which is worse (what was measured" in header
+    for verdict in ("worse", "better", "undecided"):
+        assert re.search(rf'<li class="{verdict}"><span class="badge">. {verdict}</span> 1</li>', header)
+    assert "nothing to set for that alone" in shown
+    assert json.loads(encode(results))["answers"][0]["also"][0]["verdict"] == "worse"
+
+
+def test_a_price_in_another_metric_is_for_the_reader_to_weigh() -> None:
+    worse = only(beside(judged(("better", 0.6)), (COST, "mthp-64k", "worse", 1.6)))
+    assert (worse.state, worse.setting, worse.trade) == ("weigh", "mthp-64k", "worse beside")
+    assert worse.text.startswith(
+        "Yours to weigh, as `mthp-64k` is better and worse in server_cpu_us: latency_ns −40.0%"
+    )
+    (same,) = joined([worse])
+    assert same.heading == "Yours to weigh: `mthp-64k` is better, and worse in what was declared beside it"
+    both = only(beside(judged(("better", 0.6), ("better", 0.7)), (COST, "thp", "worse", 1.6)))
+    assert (both.state, both.setting) == ("set", "mthp-64k"), "of the arm that is set, not of any"
+
+
+def test_what_makes_no_difference_may_be_better_in_another_metric() -> None:
+    """Operations a second are the same, and the server needs less CPU time for them."""
+    results = beside(judged(("equivalent", 1.0), ("equivalent", 1.01)), (COST, "thp", "better", 0.8))
+    found = only(results)
+    assert (found.state, found.setting, found.trade) == ("weigh", "thp", "better beside")
+    said = (
+        "Yours to weigh, as `thp` makes no difference above 0.5% in latency_ns and is better in server_cpu_us: latency"
+    )
+    assert found.text.startswith(said)
+    assert "Better in what was declared beside the metric alone" in text(results)
+    dear = beside(results, (COST, "thp", "better", 0.8), (FORK, "thp", "worse", 2.0))
+    assert only(dear).state == "leave", "better in one and worse in another is no gain"

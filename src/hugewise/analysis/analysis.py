@@ -39,7 +39,7 @@ from hugewise.store.going import going_on
 from hugewise.store.records import ArmRecord, CellRecord, Noted, Run
 from hugewise.study.study import Study
 
-__all__ = ["analyze", "judged", "results_of", "stand_ins_of"]
+__all__ = ["Judging", "analyze", "judged", "results_of", "stand_ins_of"]
 
 # Whoever can damage records can choose whose; no test can count what it does not know of.
 _HASH = re.compile("[0-9a-fA-F]{64}")
@@ -72,16 +72,29 @@ def analyze(path: Path, *, salvage: bool = False, expect: str | None = None) -> 
     return msgspec.structs.replace(results, integrity=Integrity(state="unaltered", hash=run.hash))
 
 
+class Judging:
+    """The methods of a run's study, which see its blocks as they come."""
+
+    def __init__(self, run: Run) -> None:
+        self._study, self._methods = run.study, methods_for(run.study, run.opened.cells)
+        self._of_cell = defaultdict[str, list[Method]](list)
+        for method in self._methods:
+            self._of_cell[method.contrast.cell].append(method)
+        self._seen = 0
+
+    def found(self, blocks: Sequence[Block]) -> list[tuple[Method, Comparison]]:
+        """Each method after all of the `blocks`, with what it says. They begin with those of the last call."""
+        for block in blocks[self._seen :]:
+            for method in self._of_cell[block.cell]:  # the blocks of other cells change nothing
+                method.observe(block)
+        self._seen = len(blocks)
+        concluded = conclude(self._methods, self._study.confidence, self._study.margin)
+        return list(zip(self._methods, concluded, strict=True))
+
+
 def judged(run: Run) -> list[tuple[Method, Comparison]]:
     """Each method of the run's study after all of its blocks, with what it says."""
-    methods = methods_for(run.study, run.opened.cells)
-    of_cell = defaultdict[str, list[Method]](list)
-    for method in methods:
-        of_cell[method.contrast.cell].append(method)
-    for block in run.blocks:
-        for method in of_cell[block.cell]:  # the blocks of other cells change nothing
-            method.observe(block)
-    return list(zip(methods, conclude(methods, run.study.confidence, run.study.margin), strict=True))
+    return Judging(run).found(run.blocks)
 
 
 def results_of(run: Run, found: Sequence[tuple[Method, Comparison]] | None = None) -> Results:

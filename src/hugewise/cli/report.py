@@ -52,11 +52,13 @@ def report(
     if port is not None and not served:
         raise UserError(f"--port {port}: nothing is served", hint="with --serve there is: --serve --port 8000")
     if served:
+        from hugewise.analysis.following import Followed  # noqa: PLC0415
         from hugewise.cli.serve import serve  # noqa: PLC0415
 
         if expect is not None or output is not None or page is not None:
             raise UserError("--serve goes with --salvage and --port alone", hint="leave the others out")
-        serve(run_, port, lambda folder: hugewise.open_results(folder, salvage=salvage))
+        followed = Followed(run_, salvage=salvage)
+        serve(run_, port, lambda _: followed.results())
         return
     if page is not None:
         from hugewise.cli import page as publishing  # noqa: PLC0415

@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from hugewise.model.answer import GROWTH, POOL_GROWTH, AnswerState, CellAnswer
+from hugewise.model.answer import GROWTH, POOL_GROWTH, AlsoJudged, AnswerState, CellAnswer, Trade
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.report import numbers
+from hugewise.report.also_judged import also_judged, decided, in_exact_words
 from hugewise.report.numbers import percent
 from hugewise.report.plain import plain
-from hugewise.report.sentences import arm_of, effect_of, strength
+from hugewise.report.sentences import arm_of, effect_of, listed, strength
 from hugewise.visible import printable
 
 __all__ = [
@@ -31,6 +32,13 @@ __all__ = [
 
 _UNCLAIMED = ("screening", "unjudged")  # methods that claim nothing, and have no part in the error rate
 _ORDER = ("better", "equivalent", "undecided", "worse", "none")
+_TRADES: dict[Trade, str] = {
+    "": "is better, for a price",
+    "failures": "is better, and runs of it failed",
+    "worse beside": "is better, and worse in what was declared beside it",
+    "memory": "is better, for more memory",
+    "better beside": "makes no difference, and is better in what was declared beside it",
+}
 
 
 def answers(results: Results) -> tuple[CellAnswer, ...]:
@@ -55,8 +63,9 @@ def resting(cell: CellResult) -> Comparison | None:
     order = ranked(cell)
     if any(one.verdict == "better" for one in order):
         return order[0]
-    undecided = [one for one in order if one.verdict == "undecided"]
-    return max(undecided, key=lambda one: _gain(one, cell.metric.better)) if undecided else next(iter(order), None)
+    if undecided := [one for one in order if one.verdict == "undecided"]:
+        return max(undecided, key=lambda one: _gain(one, cell.metric.better))
+    return _better_beside(cell) or next(iter(order), None)
 
 
 def _of_cell(results: Results, cell: CellResult) -> CellAnswer:
@@ -69,6 +78,12 @@ def _of_cell(results: Results, cell: CellResult) -> CellAnswer:
         names = separately((one.arm for one in undecided), "or")
         found = f"whether {names} is better than {_base(cell)} is open; {of}{_effect(cell, rests)}"
         return _made(cell, "undecided", None, "Undecided", found, rests=rests, order=order)
+    if beside := _better_beside(cell):
+        name, names = f"`{printable(beside.arm)}`", listed([one.name for one in decided(cell, beside.arm, "better")])
+        same = f"makes no difference above {percent(results.margin)} in {printable(cell.metric.name)}"
+        what = f"Yours to weigh, as {name} {same} and is better in {names}"
+        found = _effect(cell, beside)
+        return _made(cell, "weigh", beside.arm, what, found, rests=beside, order=order, trade="better beside")
     if by_verdict["equivalent"] or by_verdict["worse"]:
         found = _nothing(results, by_verdict)
         return _made(cell, "leave", cell.baseline, f"Leave it at {_base(cell)}", found, rests=rests, order=order)
@@ -84,17 +99,34 @@ def _better(cell: CellResult, better: Sequence[Comparison], order: Sequence[Comp
     before, after = memory_of(arm_of(cell, best.baseline)), memory_of(arm)
     growth = after / before - 1 if before and after is not None else 0.0
     dear = growth > (POOL_GROWTH if arm is not None and arm.pool_bytes else GROWTH)
-    name = f"`{printable(best.arm)}`"
-    what = f"Yours to weigh, as {name} is better for {100 * growth:.0f}% more memory" if dear else f"Set {name}"
+    name, worse = f"`{printable(best.arm)}`", listed([one.name for one in decided(cell, best.arm, "worse")] or [""])
     failed, of_base = (
         _failed(cell, arm, unstarted)
         for arm, unstarted in ((best.arm, best.unstarted_arm), (best.baseline, best.unstarted_baseline))
     )
-    if fails := failed > of_base:
-        what = f"Yours to weigh, as {name} is better and {failed} of its runs failed ({_base(cell)}: {of_base})"
-    state: AnswerState = "weigh" if dear or fails else "set"
-    made = _made(cell, state, best.arm, what, _effect(cell, best), rests=best, order=order, beside=better[1:])
-    return msgspec.structs.replace(made, failed=failed if fails else 0)
+    prices: dict[Trade, str] = {}
+    if dear:
+        prices["memory"] = f" for {100 * growth:.0f}% more memory"
+    if worse:
+        prices["worse beside"] = f"{',' if dear else ''} and worse in {worse}"
+    if failed > of_base:
+        prices["failures"] = f" and {failed} of its runs failed ({_base(cell)}: {of_base})"
+    what = f"Yours to weigh, as {name} is better{''.join(prices.values())}" if prices else f"Set {name}"
+    gravest: Trade = [*prices][-1] if prices else ""
+    effect = _effect(cell, best)
+    state: AnswerState = "weigh" if prices else "set"
+    made = _made(cell, state, best.arm, what, effect, rests=best, order=order, beside=better[1:], trade=gravest)
+    return msgspec.structs.replace(made, failed=failed if gravest == "failures" else 0)
+
+
+def _better_beside(cell: CellResult) -> Comparison | None:
+    """Of arms that make no difference in the cell's metric, the one that is better in most of what was declared beside
+    it, and worse in nothing.
+    """
+    same = [one.arm for one in cell.comparisons if one.verdict == "equivalent"]
+    counted = [(len(decided(cell, arm, "better")), arm) for arm in same if not decided(cell, arm, "worse")]
+    many, best = max(counted, key=lambda each: each[0], default=(0, ""))
+    return next(one for one in cell.comparisons if one.arm == best) if many else None
 
 
 def _failed(cell: CellResult, name: str, unstarted: int) -> int:
@@ -113,7 +145,9 @@ def _made(
     rests: Comparison | None,
     order: Sequence[Comparison],
     beside: Sequence[Comparison] = (),
+    trade: Trade = "",
 ) -> CellAnswer:
+    found = "; ".join(filter(None, (found, in_exact_words(cell))))
     arm, base = arm_of(cell, setting or cell.baseline), arm_of(cell, cell.baseline)
     return CellAnswer(
         cell=cell.cell,
@@ -132,10 +166,28 @@ def _made(
         beside=tuple(one.arm for one in beside),
         overlapping=tuple(one.arm for one in beside if rests is not None and _overlap(one, rests)),
         open=tuple(one.arm for one in order if one.verdict == "undecided"),
+        also=tuple(_also(cell)),
+        trade=trade,
         memory=memory_of(arm),
         memory_before=memory_of(base),
         pool=0 if arm is None else arm.pool_bytes,
     )
+
+
+def _also(cell: CellResult) -> Iterator[AlsoJudged]:
+    for _, metric, one, end_point in also_judged(cell):
+        yield AlsoJudged(
+            arm=one.arm,
+            metric=metric.name,
+            end_point=end_point,
+            better=metric.better,
+            verdict=one.verdict,
+            ratio=one.ratio,
+            low=one.low,
+            high=one.high,
+            n=one.n,
+            confidence=one.confidence,
+        )
 
 
 def _nothing(results: Results, by_verdict: dict[str, list[Comparison]]) -> str:
@@ -254,21 +306,20 @@ def together(results: Results) -> str:
 
 
 class SameAnswer(NamedTuple):
-    """The same answer for several cells. `fails`: runs of the setting failed in them."""
+    """The same answer for several cells."""
 
     state: AnswerState
     setting: str | None
     answers: tuple[CellAnswer, ...]
-    fails: bool = False
+    trade: Trade = ""
 
     @property
     def heading(self) -> str:
         """What to do, without the effects."""
         name = f"`{printable(self.setting)}`" if self.setting is not None else ""
-        price = "and runs of it failed" if self.fails else "for more memory"
         return {
             "set": f"Set {name}",
-            "weigh": f"Yours to weigh: {name} is better, {price}",
+            "weigh": f"Yours to weigh: {name} {_TRADES[self.trade]}",
             "leave": f"Leave it at {name}",
             "undecided": "Undecided",
             "none": "No answer",
@@ -277,10 +328,10 @@ class SameAnswer(NamedTuple):
 
 def joined(several: Iterable[CellAnswer]) -> Iterator[SameAnswer]:
     """Answers that are the same but for their cell together: first what is to be set, then what is open or left."""
-    groups: dict[tuple[AnswerState, str | None, bool], list[CellAnswer]] = {}
+    groups: dict[tuple[AnswerState, str | None, Trade], list[CellAnswer]] = {}
     for one in several:
-        groups.setdefault((one.state, one.setting, one.failed > 0), []).append(one)
+        groups.setdefault((one.state, one.setting, one.trade), []).append(one)
     for state in ("set", "weigh", "undecided", "leave", "none"):
-        for (of, setting, fails), found in groups.items():
+        for (of, setting, trade), found in groups.items():
             if of == state:
-                yield SameAnswer(state, setting, tuple(found), fails)
+                yield SameAnswer(state, setting, tuple(found), trade)

@@ -12,6 +12,7 @@ from hugewise.model.answer import CellAnswer
 from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report import numbers
+from hugewise.report.also_judged import Also, also_judged, in_short
 from hugewise.report.cell_answers import answers, resting, selection, separately
 from hugewise.report.sentences import better_direction, size_of
 from hugewise.visible import printable
@@ -23,7 +24,10 @@ def headline(cell: CellResult, one: CellAnswer) -> str:
     """What to set and what that changes, of the only cell of a run."""
     rests, base = resting(cell), f"`{printable(one.baseline)}`"
     if one.state == "undecided":
-        return f"Undecided: whether {separately(one.open, 'or')} is better than {base} cannot be told yet."
+        where = f" in {printable(cell.metric.name)}" if one.also else ""
+        open_ = f"Undecided: whether {separately(one.open, 'or')} is better than {base}{where} cannot be told yet"
+        known = in_short(cell, one.open[0]) if len(one.open) == 1 else ""
+        return f"{open_}; {known}." if known else f"{open_}."
     if one.state in ("set", "weigh") and rests is not None:
         return f"{one.text.removesuffix(f': {one.found}.')}: {_changed(cell, rests)}."
     return one.text
@@ -39,6 +43,27 @@ def details(cell: CellResult, one: CellAnswer) -> Iterator[str]:
     both = f"`{printable(rests.arm)}` and `{printable(rests.baseline)}`"
     yield f"{both} both ran once in each of {_blocks(rests)}, in random order: {_left(rests)}{best}."
     yield _is(cell.metric)
+    yield from beside(cell)
+
+
+def beside(cell: CellResult) -> Iterator[str]:
+    """What was declared to be judged beside the cell's metric, a line for each, the decided ones first."""
+    order = ("worse", "better", "equivalent", "undecided")
+    found = [one for one in also_judged(cell) if one.comparison.verdict in order]
+    for one in sorted(found, key=lambda each: order.index(each.comparison.verdict)):
+        yield f"Judged beside it: {_also(one)}{'' if one.end_point else f' {_is(one.metric)}'}"
+
+
+def _also(also: Also) -> str:
+    """`with thp, p99_us is 61% higher than with base, which is worse (...).`"""
+    one, size = also.comparison, size_of(also.comparison)
+    arm, base = f"`{printable(one.arm)}`", f"`{printable(one.baseline)}`"
+    if size is None:
+        ends = {"undecided": "cannot be told from that", "equivalent": "differs too little to matter from that"}
+        return f"with {arm}, {also.name} {ends.get(one.verdict, f'is {one.verdict} than that')} with {base}."
+    ends = {"undecided": "which cannot be told from no difference yet", "equivalent": "too little to matter"}
+    said = ends.get(one.verdict, f"which is {one.verdict}")
+    return f"with {arm}, {also.name} is {size} than with {base}, {said} ({_left(one)})."
 
 
 def in_a_line(cell: CellResult, one: CellAnswer) -> str:
@@ -46,7 +71,8 @@ def in_a_line(cell: CellResult, one: CellAnswer) -> str:
     rests = resting(cell)
     if rests is None or one.state in ("leave", "none"):
         return one.found
-    shown = f"{_changed(cell, rests)} ({_left(rests)}; {_blocks(rests)})"
+    known = in_short(cell, rests.arm)
+    shown = f"{_changed(cell, rests)} ({_left(rests)}; {_blocks(rests)}){f'; {known}' if known else ''}"
     if one.state == "undecided":
         return f"whether {separately(one.open, 'or')} is better cannot be told yet; `{printable(rests.arm)}`: {shown}"
     return shown
@@ -55,7 +81,8 @@ def in_a_line(cell: CellResult, one: CellAnswer) -> str:
 def terms(results: Results) -> Iterator[str]:
     """What stands in the answers of several cells: cells and blocks, and each metric."""
     yield "A cell is a workload with its parameters. In each of its blocks every policy ran once, in random order."
-    metrics = {cell.metric.name: cell.metric for cell in results.cells if resting(cell) is not None}
+    judged = [cell for cell in results.cells if resting(cell) is not None]
+    metrics = {metric.name: metric for cell in judged for metric in (cell.metric, *cell.also)}
     if metrics:
         yield " ".join(map(_is, metrics.values()))
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from hugewise.analysis.budget import more_time
 from hugewise.model.results import Comparison, Results
+from hugewise.stats.power import least_pairs
 
 __all__ = ["time_short"]
 
 _WITH_VERDICTS = ("sequential", "fixed-n")
-_BEFORE = re.compile(r"no verdict is possible before pair (\d+)")  # as `stats.sequential` says it
 
 
 def time_short(results: Results) -> Iterator[str]:
@@ -42,5 +41,5 @@ def _least(one: Comparison) -> int | None:
         return None
     if one.method == "fixed-n":
         return None if one.final else one.planned
-    found = _BEFORE.search(one.reason)
-    return None if found is None else int(found[1])
+    least = None if one.alpha is None else least_pairs(one.alpha, one.planned)
+    return least if least is not None and one.n < least else None

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -51,6 +52,7 @@ def first_crossing(alpha: float) -> int:
     return math.ceil(math.log2(2 / alpha))
 
 
+@lru_cache(64)  # many tests of a study share it
 def log_spending(alpha: float, budget: int) -> Spending:
     """Spending over log t to `budget` pairs. Raises ValueError unless budget >= 1."""
     if budget < 1:
@@ -58,6 +60,7 @@ def log_spending(alpha: float, budget: int) -> Spending:
     first = first_crossing(alpha)
     whole = math.log((budget + 1) / first)
 
+    @cache
     def share(pairs: int) -> float:
         if whole <= 0:
             return 0.0
@@ -102,6 +105,7 @@ class Boundary:
         self._next = np.zeros(1 + 2 * _WINDOW)
         self._mass[0] = 1.0
         self._reach = 1  # all mass is on |S| < _reach
+        self._left = 0  # what `_next` had before ends here
         self._unit = 1.0  # the stored number that means probability 1
         self._since = 0  # steps since the last division
 
@@ -110,6 +114,7 @@ class Boundary:
         twin = Boundary(self.alpha, self.budget, self._spending)
         twin.__dict__.update(self.__dict__)
         twin.ledger, twin._mass, twin._next = self.ledger.copy(), self._mass.copy(), np.zeros_like(self._next)
+        twin._left = 0
         return twin
 
     def step(self, magnitude: int) -> int | None:
@@ -135,12 +140,13 @@ class Boundary:
         reach = self._reach
         if len(self._mass) < reach + 3 * _WINDOW:
             self._mass = np.concatenate((self._mass, np.zeros(reach + 3 * _WINDOW)))
-            self._next = np.zeros_like(self._mass)
+            self._next, self._left = np.zeros_like(self._mass), 0
         old, new, end = self._mass, self._next, reach + a
         np.add(old[:reach], old[2 * a : end + a], new[a:end])
         np.add(old[a:0:-1], old[a : 2 * a], new[:a])
-        new[end : end + 2 * _WINDOW] = 0.0
-        self._mass, self._next, self._reach = new, old, end
+        if self._left > end:  # seldom: the boundary hardly ever falls
+            new[end : self._left] = 0.0
+        self._mass, self._next, self._reach, self._left = new, old, end, reach
         self._unit *= 2.0
         self._since += 1
         if self._since == _RESCALE:

@@ -40,7 +40,7 @@ from hugewise.stats.signflip import SignFlip, run
 
 __all__ = ["Interval", "Inversion", "interval", "point"]
 
-_CLEARLY = 1.15  # boundaries at two thetas differ by a few percent, less the more pairs
+_CLEARLY = 1.15  # boundaries at two thetas that are looked at differ by up to 12% from pair 300 on, by 4% from 1,000 on
 _PARTS, _LEAST = 16, 32  # that a row of magnitudes is cut into, and pairs of one
 _KEPT = 256  # parts whose boundaries are kept: 2 MiB at 1,000 pairs, 15 MiB at 24,000
 

@@ -23,7 +23,7 @@ import re
 import secrets
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,7 +40,7 @@ from hugewise.model.trial import Attempt
 from hugewise.store import compacted
 from hugewise.store.log import ANEW, PERMISSIONS, LogContents, RunLog
 from hugewise.store.records import AttemptStored, Closed, KnobSet, Opened, Record, Run
-from hugewise.store.sequence import in_blocks
+from hugewise.store.sequence import in_blocks, read_before
 from hugewise.study import stored as stored_study
 from hugewise.study.keys import Place
 from hugewise.study.study import Study, stored_digest
@@ -248,8 +248,9 @@ class RunFolder:
     def read(self, known: Run | None = None, *, salvage: bool = False) -> Run:
         """All of the run, parsed once; what a kill or a full disk tore at its end is passed over.
 
-        `known`, where nothing was added since it was read. Raises RunError where a file is unreadable or is not what
-        was written: what was measured cannot be left out unseen. With `salvage` it is left out, and told.
+        `known`, where nothing was added since it was read; of a log that goes on from there, its attempts are not read
+        again. Raises RunError where a file is unreadable or is not what was written: what was measured cannot be left
+        out unseen. With `salvage` it is left out, and told.
         """
         files = self.attempt_files()  # before the log: each of them has its record there
         with contextlib.suppress(OSError):  # it is said below
@@ -261,8 +262,9 @@ class RunFolder:
         study, problems = self.study(opened), list(contents.left_out)
         knobs = {record.id: record.values for record in records if isinstance(record, KnobSet)}
         self._knobs.update(knobs)
-        attempts: list[Attempt] = []
-        stored = self._stored(contents, files, problems, salvage=salvage)
+        before = read_before(records, known) if known is not None and contents.chained and not salvage else {}
+        attempts = list(before.values())
+        stored = self._stored(contents, files, before.keys(), problems, salvage=salvage)
         for name in tuple(stored):
             with self._told(problems, salvage=salvage), _reading(f"{self.path}/attempts/{name}/attempt.json"):
                 attempts.append(self._with_knobs(reading.decoded(_ATTEMPT, stored.pop(name)), knobs))
@@ -302,18 +304,19 @@ class RunFolder:
             problems.append(error.message.replace(f"{self.path}/", ""))
 
     def _stored(
-        self, contents: LogContents, files: Sequence[Path], problems: list[str], *, salvage: bool
+        self, contents: LogContents, files: Sequence[Path], but: Collection[str], problems: list[str], *, salvage: bool
     ) -> dict[str, bytes]:
-        """What is stored of each attempt by the name of its folder, in order, as the log has its digest."""
-        there = self._attempt_records(files)
+        """What is stored of each attempt `but` these by the name of its folder, in order, as the log has its digest."""
+        records = self._attempt_records([file for file in files if file.parent.name not in but])
+        there = {name: text for name, text in records.items() if name not in but}
         if not contents.chained:
             return there
         found: dict[str, bytes] = {}
         # Where nothing lies in folders, the attempts of a run that has ended were gathered.
         ended = any(isinstance(record, Closed) for _, record in contents.records)
         gone = f"{self._compacted}, which has all attempts of the run," if ended and not there else None
-        stored = {record.attempt: record.digest for _, record in contents.records if isinstance(record, AttemptStored)}
-        for name, digest in stored.items():
+        stored = [record for _, record in contents.records if isinstance(record, AttemptStored)]
+        for name, digest in {one.attempt: one.digest for one in stored if one.attempt not in but}.items():
             text = there.pop(name, None) or self._not_yet_named(name)
             with self._told(problems, salvage=salvage):
                 if text is None:

@@ -346,6 +346,11 @@ class Run:
         assert isinstance(first, Opened)
         return first
 
+    def goes_on_from(self, earlier: Run) -> bool:
+        """Whether this is `earlier` with more behind it: its attempts and its closed blocks are the first ones here."""
+        whole = self.chained and earlier.chained and not (self.left_out or earlier.left_out)
+        return whole and self.records[: len(earlier.records)] == earlier.records
+
     @property
     def closed(self) -> Closed | None:
         return next((record for record in self.records if isinstance(record, Closed)), None)

@@ -25,10 +25,11 @@ from hugewise.store.records import (
     Opened,
     Record,
     Resumed,
+    Run,
     Unstarted,
 )
 
-__all__ = ["Found", "in_blocks"]
+__all__ = ["Found", "in_blocks", "read_before"]
 
 _DAMAGED = "its records are damaged"
 
@@ -73,6 +74,14 @@ def in_blocks(records: Sequence[tuple[int, Record]], attempts: Sequence[Attempt]
         if block is not None and isinstance(record, BlockOpened | AttemptStored) and record.up is not None:
             block.up = record.up
     return found
+
+
+def read_before(records: Sequence[Record], known: Run) -> dict[str, Attempt]:
+    """The attempts of `known` by the names of their folders, where these records of the same log go on from its own."""
+    if not known.chained or known.left_out or tuple(records[: len(known.records)]) != known.records:
+        return {}
+    names = dict.fromkeys(record.attempt for record in known.records if isinstance(record, AttemptStored))
+    return dict(zip(names, known.attempts, strict=True))
 
 
 def _wrong(record: Record, block: OpenBlock | None, last: int, *, first: bool, ended: bool) -> str | None:

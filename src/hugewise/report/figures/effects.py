@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.report.also_judged import Also, also_judged
 from hugewise.report.figures.parts import beside, layer, said
 from hugewise.report.figures.theme import INK, WIDTH, Spec, change_label, chart, nominal, row_axis
 from hugewise.report.figures.whiskers import arrows, cut, span
 from hugewise.report.numbers import ends, percent
-from hugewise.report.sentences import SYMBOLS, effect_of
+from hugewise.report.sentences import SYMBOLS, better_direction, effect_of
 from hugewise.visible import printable
 
 __all__ = ["effects", "overview", "ratio_axis"]
@@ -51,14 +52,16 @@ def effects(cell: CellResult, palette: Mapping[str, str], margin: float) -> Spec
 
 
 def overview(results: Results, palette: Mapping[str, str]) -> Spec | None:
-    """All comparisons of the run, cell below cell."""
+    """All that was judged in the run, cell below cell: by its own metric, then by what was declared beside it."""
     rows: list[dict[str, Any]] = []
     for number, cell in enumerate(results.cells):
-        label = f"{number + 1}. {printable(cell.cell)} – {printable(cell.metric.name)}, {cell.metric.better} is better"
-        rows += [{**row, "cell": label} for one in cell.comparisons if (row := _row(one, results.margin))]
+        own = [Also(printable(cell.metric.name), cell.metric, one) for one in cell.comparisons]
+        for name, metric, one, _ in (*own, *also_judged(cell)):
+            label = f"{number + 1}. {printable(cell.cell)} – {name}, {better_direction(metric)}"
+            rows += [{**row, "cell": label} for row in [_row(one, results.margin)] if row]
     if not rows:
         return None
-    arms = {one.arm: None for cell in results.cells for one in cell.comparisons}
+    arms = {one.arm: None for cell in results.cells for one in cell.judged}
     names = {printable(arm): palette[arm] for arm in arms}
     title = f"change against the baseline, with the margin of ±{percent(results.margin)}"
     width = WIDTH + 180

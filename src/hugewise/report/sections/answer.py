@@ -9,6 +9,7 @@ from hugewise.model.answer import AnswerState, CellAnswer
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.report import document as doc
 from hugewise.report import numbers
+from hugewise.report.also_judged import also_judged
 from hugewise.report.cause_words import paragraph
 from hugewise.report.cell_answers import (
     SameAnswer,
@@ -52,8 +53,8 @@ _MARKS: dict[AnswerState, str] = {
 
 
 def tally(results: Results) -> tuple[tuple[str, int], ...]:
-    """How often each verdict was given."""
-    counts: Counter[str] = Counter(one.verdict for cell in results.cells for one in cell.comparisons)
+    """How often each verdict was given, on all that was judged."""
+    counts: Counter[str] = Counter(one.verdict for cell in results.cells for one in cell.judged)
     return tuple((verdict, counts[verdict]) for verdict in SYMBOLS if verdict in counts)
 
 
@@ -117,6 +118,7 @@ def answer(results: Results) -> doc.Section:
                 doc.Line(metric_line(cell.metric), quiet=True),
                 *(() if len(found) == 1 else (doc.Headline(_MARKS[of.state], of.text),)),
                 _verdicts(results, cell) if cell.comparisons else doc.Only("html", (nothing,)),
+                *_judged_beside(results, cell),
                 *_notes(of, cell),
             ),
         )
@@ -137,18 +139,10 @@ def brief(results: Results) -> Iterator[doc.Section]:
         yield doc.Section("The answer", (*in_short(found), *_sure(results)))
     for number, (of, cell) in enumerate(zip(found, results.cells, strict=True), 1):
         line = f"{cell.metric.name} in {unit_of(cell).unit}, {better_direction(cell.metric)}"
-        others = [
-            doc.Verdict(one.verdict, f"{one.estimand}: {sentence(one, cell.metric, results.margin)}")
-            for one in cell.end_points
-        ]
-        others += [
-            doc.Verdict(one.verdict, f"{one.metric}: {sentence(one, cell.metric_named(one.metric), results.margin)}")
-            for one in cell.declared
-        ]
         told: tuple[doc.Block, ...] = (
             doc.Line(f"{line}; change against {cell.baseline}{_pooled(cell)}"),
             _arms_table(cell),
-            doc.Verdicts((*_verdicts(results, cell).verdicts, *others)),
+            doc.Verdicts((*_verdicts(results, cell).verdicts, *_others(results, cell))),
             *_notes(of, cell),
         )
         yield doc.Section(f"{number}. {cell.cell}", told)
@@ -186,6 +180,20 @@ def _verdicts(results: Results, cell: CellResult) -> doc.Verdicts:
             for one in ranked(cell)
         )
     )
+
+
+def _others(results: Results, cell: CellResult) -> Iterator[doc.Verdict]:
+    """The verdicts on end points, and on metrics that were declared beside the cell's own."""
+    for one in also_judged(cell):
+        said = sentence(one.comparison, one.metric, results.margin)
+        named = f"{one.end_point or one.name}: {said}"
+        yield doc.Verdict(one.comparison.verdict, named, arm=one.comparison.arm)
+
+
+def _judged_beside(results: Results, cell: CellResult) -> Iterator[doc.Block]:
+    if found := tuple(_others(results, cell)):
+        yield doc.Line("Declared before the run to be judged beside it, on the same attempts:", quiet=True)
+        yield doc.Verdicts(found)
 
 
 def _cause(cell: CellResult, one: Comparison) -> str:

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from hugewise.model.results import ArmSummary, CellResult, Results
+from hugewise.report.also_judged import decided
 from hugewise.report.cell_answers import ranked
 from hugewise.report.document import Block, Commands, Folded, Line, Section
 from hugewise.report.sentences import arm_of
 
 __all__ = ["brief", "settings"]
 
+_BESIDE = "Better in what was declared beside the metric alone: yours to weigh, by the verdicts above"
 _FEW = 3  # lines of a file that has the same effect as one above it
 
 
@@ -21,19 +23,26 @@ def settings(results: Results) -> Iterator[Section]:
     """For each arm that beat its baseline what to type, now and at boot: the best of each cell, then the others."""
     best: list[Commands] = []
     others: list[Commands] = []
+    beside: list[Commands] = []
     for cell in results.cells:
         for place, arm in enumerate(_winners(cell)):
             (others if place else best).append(_commands(cell, arm))
+        beside += [_commands(cell, arm) for arm in _better_beside(cell)]
     first = tuple(_joined(best))
     told = {replace(one, place="") for one in first}
     rest = tuple(one for one in _joined(others) if replace(one, place="") not in told)
     blocks: tuple[Block, ...] = first
     if rest:
         blocks += (Folded("Others that were better than their baseline", rest, long=True),)
+    told |= {replace(one, place="") for one in rest}
+    more = tuple(one for one in _joined(beside) if replace(one, place="") not in told)
+    also: tuple[Block, ...] = (Folded(_BESIDE, more, long=True),) if more else ()
     nothing = "No policy was better than its baseline"
-    said = Line(f"{nothing}, so there is nothing to set.")
-    yield Section("Settings to use", blocks or (said,), key="settings", only="html")
-    yield Section("Settings of the winning policies", blocks or (Line(f"{nothing}."),), only="markdown")
+    if more:
+        nothing += " in the metric that its cell is judged by"
+    said = Line(f"{nothing}, so there is nothing to set{' for that alone' if more else ''}.")
+    yield Section("Settings to use", (*(blocks or (said,)), *also), key="settings", only="html")
+    yield Section("Settings of the winning policies", (*(blocks or (Line(f"{nothing}."),)), *also), only="markdown")
 
 
 def brief(results: Results) -> Iterator[Section]:
@@ -51,6 +60,12 @@ def _winners(cell: CellResult) -> list[ArmSummary]:
     """The arms that beat the baseline, the best first."""
     better = [arm_of(cell, one.arm) for one in ranked(cell) if one.verdict == "better"]
     return [arm for arm in better if arm is not None]
+
+
+def _better_beside(cell: CellResult) -> list[ArmSummary]:
+    """The arms that did not beat the baseline, and are better in what was declared beside the cell's metric."""
+    names = [one.arm for one in ranked(cell) if one.verdict != "better" and decided(cell, one.arm, "better")]
+    return [arm for arm in (arm_of(cell, name) for name in names) if arm is not None]
 
 
 def _commands(cell: CellResult, arm: ArmSummary) -> Commands:
