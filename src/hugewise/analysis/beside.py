@@ -15,7 +15,7 @@ import msgspec
 
 from hugewise.analysis.changes import Change, Values, changes, known_metrics
 from hugewise.analysis.figure import PublishedFigure, figures
-from hugewise.analysis.signs import BEYOND, NOT_HERE, agreement, sign, trend
+from hugewise.analysis.signs import BEYOND, NOT_HERE, agreement, agreement_of_change, trend
 from hugewise.model.published_rows import Beside, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.model.results import CellResult, Results
 from hugewise.published import Claim, Published, SourceFinding
@@ -129,7 +129,6 @@ class _Beside:
 
     def _point(self, entry: str, cell: CellResult | None, figure: PublishedFigure, policy: str) -> PublishedPoint:
         measured, reason = self._measured(entry, cell, policy, figure.baseline, figure.quantity)
-        said = None if figure.percent is None else sign(figure.percent)
         return PublishedPoint(
             cell=cell.cell if cell is not None else "",
             entry=entry,
@@ -144,7 +143,7 @@ class _Beside:
             statistic=figure.statistic,
             policy=policy,
             measured=measured,
-            agreement=agreement(said, measured, measured.ratio if measured is not None else None),
+            agreement=agreement_of_change(figure.percent, measured, measured.ratio if measured is not None else None),
             reason=reason,
             points=_points(cell, figure.percent, measured),
         )

@@ -8,10 +8,11 @@ from typing import Literal
 
 from hugewise.model.published_rows import Level, Measured
 
-__all__ = ["BEYOND", "NOT_HERE", "Size", "agreement", "sign", "size", "trend"]
+__all__ = ["BEYOND", "NOT_HERE", "Size", "agreement", "agreement_of_change", "sign", "size", "trend"]
 
 NOT_HERE = "not measured here"
 BEYOND = "beyond what was published"
+_NONE_PUBLISHED = "an effect here, none published"
 
 Size = Literal["within", "larger", "smaller"]
 """Where a published change lies: within our interval, or beyond all of it."""
@@ -38,23 +39,44 @@ def agreement(published: int | None, measured: Measured | None, ratio: float | N
     if published is None:
         return "no change published"
     if published == 0:
-        return "an effect here, none published"
+        return _NONE_PUBLISHED
     return "same sign" if ratio is not None and sign(ratio - 1) == published else "opposite sign"
+
+
+def agreement_of_change(percent: float | None, measured: Measured | None, ratio: float | None) -> str:
+    """The same of a change in percent as it is printed. A printed 0 is rounded, and may have been an effect as small as
+    one here.
+    """
+    found = agreement(None if percent is None else sign(percent), measured, ratio)
+    if percent == 0 and found == _NONE_PUBLISHED and size(percent, measured) == "within":
+        return "an effect here, and the published 0% is rounded: it has room for one as small"
+    return found
+
+
+def _rounding(percent: float) -> float:
+    """Half a unit of the last digit that is printed."""
+    return 0.5 * 10.0 ** -len(f"{percent:.12g}".partition(".")[2])
 
 
 def size(percent: float | None, measured: Measured | None) -> Size | None:
     """Whether the change `percent` that was published lies within the measured interval, or is larger or smaller than
-    all of it, in its own direction (a published 0 has that of the interval). None where nothing is published, or there
-    is no interval: of what was not judged there is none. An end that is not there bounds nothing.
+    all of it, in its own direction (a published 0 has that of the interval). It is known to half a unit of its last
+    digit, and lies within where any such value does. None where nothing is published, or there is no interval: of what
+    was not judged there is none. An end that is not there bounds nothing.
     """
     if percent is None or measured is None or (measured.low is None and measured.high is None):
         return None
     low = -math.inf if not measured.low else math.log(measured.low)
     high = math.inf if measured.high is None else math.log(measured.high)
-    said = math.log1p(percent / 100) if percent > -100 else -math.inf
-    if low <= said <= high:
+    least, most = (_log(percent + side * _rounding(percent)) for side in (-1, 1))
+    if low <= most and least <= high:
         return "within"
-    return "larger" if (said > high) == ((percent or low) > 0) else "smaller"
+    return "larger" if (least > high) == ((percent or low) > 0) else "smaller"
+
+
+def _log(percent: float) -> float:
+    """The log-ratio of a change."""
+    return math.log1p(percent / 100) if percent > -100 else -math.inf
 
 
 def trend(levels: Sequence[Level], better: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from hugewise.analysis.signs import BEYOND, Size, agreement, sign, size
+from hugewise.analysis.signs import BEYOND, Size, agreement, agreement_of_change, size
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.published_rows import Measured, PublishedFinding, PublishedPoint
 from hugewise.model.results import Results
@@ -145,8 +145,7 @@ def _together(row: Row, joint: Mapping[tuple[str, ...], Combined]) -> str:
         return ""
     judged = replace(measured, verdict=one.verdict)
     if isinstance(row, PublishedPoint):
-        said = None if row.percent is None else sign(row.percent)
-        return agreement(said, judged, 2.0 if one.direction == "larger" else 0.5)
+        return agreement_of_change(row.percent, judged, 2.0 if one.direction == "larger" else 0.5)
     # Of words only better and worse are known, so that the verdict is what is compared.
     said = {"better": 1, "worse": -1}.get(row.effect, 0)
     return agreement(said, judged, 2.0 if one.verdict == "better" else 0.5)
