@@ -70,13 +70,14 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644, owner: tuple[int, in
 
 @contextmanager
 def drafted(
-    path: Path, mode: int = 0o644, owner: tuple[int, int] | None = None, *, over: bool = True
+    path: Path, mode: int = 0o644, owner: tuple[int, int] | None = None, *, over: bool = True, named: bool = True
 ) -> Iterator[BinaryIO]:
     """A file to write, which is `path` when the block has ended well, and is gone where it has not. `over`: it takes
     the place of what is there; else FileExistsError, whoever put it there meanwhile.
 
-    Written beside its place, synced, renamed, and the folder synced: without the last two a power cut may leave a name
-    with an empty file, or none. Raises OSError, and leaves nothing beside it then.
+    Written beside its place, synced, renamed, and the folder synced: without syncing a power cut may leave a name with
+    an empty file, or none. `named`: False for who writes many files into a folder, and syncs it once itself. Raises
+    OSError, and leaves nothing beside it then.
     """
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     try:
@@ -96,7 +97,8 @@ def drafted(
         with contextlib.suppress(OSError):
             os.unlink(draft)  # noqa: PTH108
         raise
-    sync(path.parent)
+    if named:
+        sync(path.parent)
 
 
 @contextmanager

@@ -55,6 +55,19 @@ def test_a_page_is_made_again_from_its_file_alone(name: str, tmp_path: Path) -> 
     assert set(links) == set(again) - {f"{name}.md"}
 
 
+@pytest.mark.parametrize("name", [name for name in MADE if name != "example"])
+def test_where_it_was_published_is_said_once(name: str) -> None:
+    """It stood in the lead and again, word for word, before the tables; the exact reasons as well."""
+    data = page_of(MADE[name]())
+    beside = data.runs[0].results.beside
+    assert beside is not None
+    several = list(text(data).splitlines())
+    assert sum(line.startswith("Published: “") for line in several) == 1
+    assert sum(line.startswith("Published on: ") for line in several) == 1
+    assert sum("The reasons in exact terms" in line for line in several) <= 1
+    assert sum(escape(beside.title) in line for line in several) == 1
+
+
 def test_every_verdict_stands_there_and_goes_with_the_data() -> None:
     results = restated.percona_2018()
     shown = text(page_of(results))

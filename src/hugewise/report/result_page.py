@@ -217,7 +217,7 @@ def document(data: PageData) -> Document:
             *told_together(data),
             *foretelling(data),
             *levels(newest),
-            *beside.beside(newest.beside),
+            *beside.beside(newest.beside, introduced=True),
             *_earlier(data),
             *_not_run(newest, data),
             Section("How it was measured", tuple(_facts(data))),

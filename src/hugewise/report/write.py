@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hugewise.beneath import Folder
 from hugewise.errors import StorageError
-from hugewise.files import drafted, made_folder, own
+from hugewise.files import drafted, made_folder, own, sync
 from hugewise.model.results import Results
 from hugewise.report.document import Document, figures
 
@@ -69,7 +69,10 @@ def write_document(
                             for kind, content in (("svg", alone.encode()), ("png", images.png(alone)))
                         }
                         paths |= _written(below, place / FIGURES, files)
-        return paths | _written(held, place, {"html": ("report.html", (html(document, inline).encode(),))})
+                    _sync(below)
+        paths |= _written(held, place, {"html": ("report.html", (html(document, inline).encode(),))})
+        _sync(held)
+        return paths
 
 
 @contextmanager
@@ -110,16 +113,25 @@ def _below(held: Folder, name: str) -> Folder:
 def _written(folder: Folder, called: Path, files: Mapping[str, tuple[str, Iterable[bytes]]]) -> dict[str, Path]:
     """Write the files (name and content in pieces by key), each whole; the path of each. Raises OSError that names it.
 
-    In a folder of whom root works for, they are theirs.
+    In a folder of whom root works for, they are theirs. Their names are on disk when the folder is synced.
     """
     paths, its = {}, folder.status()
     owner = (its.st_uid, its.st_gid) if os.geteuid() == 0 and its.st_uid != 0 else None
     for key, (name, content) in files.items():
         paths[key] = called / name
         try:
-            with drafted(Path(f"/proc/self/fd/{folder.fileno()}", name), owner=owner) as file:
+            with drafted(_path(folder) / name, owner=owner, named=False) as file:
                 file.writelines(content)
         except OSError as error:
             error.filename = str(paths[key])
             raise
     return paths
+
+
+def _sync(folder: Folder) -> None:
+    sync(_path(folder))
+
+
+def _path(folder: Folder) -> Path:
+    """The folder that is held, wherever it is called."""
+    return Path(f"/proc/self/fd/{folder.fileno()}")

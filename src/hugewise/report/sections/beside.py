@@ -55,16 +55,18 @@ _FINDINGS = (
 )
 
 
-def beside(found: Beside | None, palette: Mapping[str, str] | None = None) -> Iterator[Section]:
+def beside(
+    found: Beside | None, palette: Mapping[str, str] | None = None, *, introduced: bool = False
+) -> Iterator[Section]:
     """Where the study restates a published experiment: what that found, beside what was measured here. `palette`: the
-    colours of the study's policies, for a figure of both.
+    colours of the study's policies, for a figure of both. `introduced`: its source and the exact reasons stand above.
     """
     if found is not None:
         told: tuple[Block, ...] = (
-            *map(Line, introduction(found)),
+            *(() if introduced else map(Line, introduction(found))),
             *some(None if palette is None else _figure(found, palette)),
             *tables(found),
-            *exactly(found.findings),
+            *(() if introduced else exactly(found.findings)),
             *(Line(one, quiet=True) for one in remarks(found)),
         )
         yield Section(_TITLE, told, key="beside")
