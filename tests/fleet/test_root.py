@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -42,8 +43,8 @@ def test_worker_coordinator_keeper_and_run_are_killed_and_the_host_is_as_before(
     until(lambda: not rack.processes("hugewise fleet work"))
     until(lambda: len(fleet.log("alpha", number)) > len(log))  # it measures
     # The keeper and the run, in the middle of an attempt under turned settings.
-    until(lambda: f"{THP}/enabled" in changed(before))
     run, keeper = rack.process(" --keeper="), rack.processes(" fleet keep ")
+    until(lambda: _stopped(run, lambda: f"{THP}/enabled" in changed(before)))
     for pid in (*keeper, run):
         os.kill(pid, signal.SIGKILL)
     assert changed(before) != {}
@@ -67,3 +68,13 @@ def test_a_run_whose_coordinator_is_gone_for_good_puts_its_host_back(rack: Rack)
     until(lambda: not rack.processes(" fleet keep "))
     assert records(fleet.log("alpha", number))[-1]["record"] == "closed"
     assert changed(before) == {}
+
+
+def _stopped(pid: int, holds: Callable[[], bool]) -> bool:
+    """Stop the process, so that nothing changes from the look until its end; it goes on where that does not hold."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    if not holds():
+        os.kill(pid, signal.SIGCONT)
+        return False
+    return True
