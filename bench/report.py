@@ -170,7 +170,10 @@ def opened(page: Path) -> float | None:
     if shutil.which("chromium") is None:
         return None
     took = []
-    with tempfile.TemporaryDirectory(prefix="bench") as folder, browser(Path(folder, "browser")) as one:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench", ignore_cleanup_errors=True) as folder,
+        browser(Path(folder, "browser")) as one,
+    ):
         for _ in range(LOOKS):
             began = time.perf_counter()
             one.open(page)

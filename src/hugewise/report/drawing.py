@@ -5,7 +5,7 @@ that is written. It holds the interpreter's lock, so that a thread would gain no
 there is one such process and not several.
 
 The process reads all that is to be drawn from stdin, and writes to stdout, for each in its order, a length and its
-SVG.
+SVG. It takes half a second to be ready: where many figures are to come it is begun before they are known.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any
 
 import msgspec
@@ -27,32 +27,46 @@ from hugewise.errors import StorageError
 from hugewise.processes import die_with_parent
 from hugewise.report import images
 
-__all__ = ["drawn"]
+__all__ = ["begun", "drawn"]
 
 _MANY = 24  # figures that are worth the start of a process, half a second
 _LENGTH = struct.Struct("<Q")
+_NOTHING = {"data": {"values": []}, "mark": "bar"}
 
 
 @contextmanager
-def drawn(specs: Sequence[Mapping[str, Any]]) -> Iterator[Iterator[str]]:
-    """The SVG of each specification, in their order, as `images.render` makes it; to ask for the next one raises
-    StorageError where there can be none.
-    """
-    if len(specs) < _MANY or len(os.sched_getaffinity(0)) < 2:
-        yield map(images.render, specs)
+def begun(expected: int) -> Iterator[subprocess.Popen[bytes] | None]:
+    """The process that is to draw about so many figures; None where they are not worth its start, or there is none."""
+    process = _beside() if expected >= _MANY and len(os.sched_getaffinity(0)) > 1 else None
+    if process is None:
+        yield None
         return
-    if (process := _beside()) is None:
-        yield map(images.render, specs)
-        return
-    with process, ThreadPoolExecutor(1) as reader:  # so that no pipe is ever full
-        assert process.stdin is not None
-        assert process.stdout is not None
+    with process:
         try:
-            reader.submit(_ask, process.stdin, msgspec.msgpack.encode(specs))
-            answers = deque(reader.submit(_answer, process.stdout) for _ in specs)  # none is kept that was asked for
-            yield (answers.popleft().result() or _here(process, spec) for spec in specs)
+            yield process
         finally:
             process.kill()  # its work is done, or nobody waits for it
+
+
+@contextmanager
+def drawn(
+    specs: Sequence[Mapping[str, Any]], process: subprocess.Popen[bytes] | None = None
+) -> Iterator[Iterator[str]]:
+    """The SVG of each specification, in their order, as `images.render` makes it; to ask for the next one raises
+    StorageError where there can be none. `process`: the one that has `begun`, which draws these alone.
+    """
+    with ExitStack() as stack:
+        process = process or stack.enter_context(begun(len(specs)))
+        if process is None:
+            yield map(images.render, specs)
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        reader = stack.enter_context(ThreadPoolExecutor(1))  # so that no pipe is ever full
+        stack.callback(process.kill)  # so that no thread waits for it
+        reader.submit(_ask, process.stdin, msgspec.msgpack.encode(specs))
+        answers = deque(reader.submit(_answer, process.stdout) for _ in specs)  # none is kept that was asked for
+        yield (answers.popleft().result() or _here(process, spec) for spec in specs)
 
 
 def _beside() -> subprocess.Popen[bytes] | None:
@@ -98,10 +112,16 @@ def main() -> None:
     """Draw what stdin asks for."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: who began this process ends it
-    for spec in msgspec.msgpack.decode(sys.stdin.buffer.read()):
-        svg = images.render(spec).encode()
-        sys.stdout.buffer.write(_LENGTH.pack(len(svg)) + svg)
-        sys.stdout.buffer.flush()
+    images.render(_NOTHING)  # the engine is there when the figures are
+    # A pipe has room for 64 KiB, less than many a figure, and who reads it may be long at another: it draws meanwhile.
+    with ThreadPoolExecutor(1) as writer:
+        for spec in msgspec.msgpack.decode(sys.stdin.buffer.read()):
+            writer.submit(_say, images.render(spec).encode())
+
+
+def _say(svg: bytes) -> None:
+    sys.stdout.buffer.write(_LENGTH.pack(len(svg)) + svg)
+    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

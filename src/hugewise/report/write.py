@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from hugewise.report.document import Document, figures
 __all__ = ["held_folder", "write", "write_document"]
 
 FIGURES = "figures"
+_OF_A_CELL = 9  # figures, about
 
 
 def write(results: Results, folder: Path | str) -> dict[str, Path]:
@@ -26,6 +28,7 @@ def write(results: Results, folder: Path | str) -> dict[str, Path]:
     be written, and UserError to root where the folder is another account's.
     """
     from hugewise.report import csv, json  # noqa: PLC0415  (as the engines below: only for those who write a report)
+    from hugewise.report.drawing import begun  # noqa: PLC0415
     from hugewise.report.study import report  # noqa: PLC0415
 
     data: dict[str, tuple[str, Iterable[bytes]]] = {
@@ -35,16 +38,20 @@ def write(results: Results, folder: Path | str) -> dict[str, Path]:
     }
     if results.beside is not None:
         data["published"] = ("published.csv", (csv.published(results.beside).encode(),))
-    return write_document(report(results), folder, data)
+    with begun(len(results.cells) * _OF_A_CELL) as drawing:
+        return write_document(report(results), folder, data, drawing)
 
 
 def write_document(
-    document: Document, folder: Path | str, data: Mapping[str, tuple[str, Iterable[bytes]]]
+    document: Document,
+    folder: Path | str,
+    data: Mapping[str, tuple[str, Iterable[bytes]]],
+    drawing: subprocess.Popen[bytes] | None = None,
 ) -> dict[str, Path]:
     """Write the files of `data` (key -> name and content in pieces), the document's figures, report.md and report.html.
 
-    Each is written as it is made: of a large run none has to stay in memory beside what draws the figures. Returns the
-    path of each by its key. Raises StorageError, UserError.
+    Each is written as it is made: of a large run none has to stay in memory beside what draws the figures (`drawing`,
+    where that is `begun`). Returns the path of each by its key. Raises StorageError, UserError.
     """
     from hugewise.report import images  # noqa: PLC0415
     from hugewise.report.drawing import drawn  # noqa: PLC0415
@@ -56,7 +63,7 @@ def write_document(
         images.need_room()
         inline: dict[str, str] = {}
         # Maybe beside this process, which has other things to write meanwhile.
-        with drawn([dict(figure.spec) for figure in several]) as drawings:
+        with drawn([dict(figure.spec) for figure in several], drawing) as drawings:
             paths = _written(held, place, data)
             paths |= _written(held, place, {"markdown": ("report.md", (markdown(document).encode(),))})
             if several:

@@ -127,7 +127,7 @@ class Interval:
 
 class Inversion:
     """The tests on D - theta w of one set of differences; see `interval` for the arguments. `sign` is exact, `guess`
-    borrows the boundaries at 0. Who wants the ends twice, closer the second time, asks the same object: it remembers.
+    borrows the boundaries at 0. Who wants an end twice, closer the second time, asks the same object: it remembers.
     """
 
     def __init__(
@@ -149,7 +149,11 @@ class Inversion:
 
     def ends(self, resolution: float = 1e-4) -> tuple[float, float]:
         """The ends of C_n, as `interval` has them."""
-        return _end(self, 1, resolution), _end(self, -1, resolution)
+        return self.end(1, resolution), self.end(-1, resolution)
+
+    def end(self, side: int, resolution: float = 1e-4) -> float:
+        """One of them: the low one for +1, the high one for -1."""
+        return _end(self, side, resolution)
 
     def sign(self, theta: float) -> int:
         """Which way the test on D - theta crossed first, 0 if it did not."""

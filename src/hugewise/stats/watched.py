@@ -64,7 +64,8 @@ def closely(pairs: Controlled, alpha: float, planned: int, margin: float) -> tup
     rounding put on "no change" or the margin (a log-ratio), or beyond it, is looked at closely.
     """
     tests = inversion.Inversion(pairs.values, alpha, planned, pairs.weights)
-    found = tests.ends()
-    if all(abs(end - known) > 2e-4 for end in found for known in (0.0, margin, -margin)):
-        return found
-    return tests.ends(1e-7)
+    low, high = (
+        tests.end(side, 1e-7) if any(abs(end - known) <= 2e-4 for known in (0.0, margin, -margin)) else end
+        for side, end in zip((1, -1), tests.ends(), strict=True)
+    )
+    return low, high
