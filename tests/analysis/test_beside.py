@@ -95,7 +95,7 @@ def test_a_printed_zero_is_rounded() -> None:
     """+0.35% to +2.19% does not contradict a source that prints 0%."""
     point = next(p for p in of(lpc()).points if p.measured is not None)
     near = replace(known(point.measured), verdict="worse", ratio=1.0137, low=1.0035, high=1.0219)
-    assert "has room for one as small" in agreement_of_change(0, near, near.ratio)
+    assert "has room for the least that our interval has" in agreement_of_change(0, near, near.ratio)
     assert agreement_of_change(0, replace(near, low=1.006), near.ratio) == "an effect here, none published"
     assert agreement_of_change(2, near, near.ratio) == "same sign"
     assert agreement_of_change(None, near, near.ratio) == "no change published"
@@ -111,12 +111,15 @@ def test_a_printed_zero_is_rounded() -> None:
         (-36, 0.50, 0.60, "smaller"),
         (0, 1.02, 1.05, "smaller"),
         (0, 0.95, 0.98, "smaller"),
-        (0, 1.0035, 1.0219, "within"),
+        (0, 1.0035, 1.0219, "rounded"),
         (0, 1.0055, 1.0219, "smaller"),
         (-5, 0.956, 0.97, "larger"),
-        (-5, 0.954, 0.97, "within"),
+        (-5, 0.954, 0.97, "rounded"),
         (3.63, 1.03637, 1.05, "smaller"),
-        (3.63, 1.03634, 1.05, "within"),
+        (3.63, 1.03634, 1.05, "rounded"),
+        (1e-5, 1.0000002, 1.1, "smaller"),
+        (1.5e-5, 1.000000152, 1.1, "rounded"),
+        (-100, 0.0, 0.0, "within"),
         (2, 0.95, 0.99, "larger"),
         (17, 0.97, 1.05, "larger"),
         (-100, 0.5, 0.9, "larger"),

@@ -13,6 +13,9 @@ import pytest
 from hugewise.analysis.analysis import Judging, analyze
 from hugewise.analysis.following import Followed
 from hugewise.errors import RunError
+from hugewise.model.trial import Block
+from hugewise.stats.method import Decision
+from hugewise.stats.sequential import Sequential
 from hugewise.store.folder import RunFolder
 from tests.analysis.test_forecast import normal, the_study, write_run
 from tests.build.growing import growing
@@ -77,6 +80,91 @@ def test_a_log_that_is_another_one_is_read_and_judged_anew(whole: Path) -> None:
     followed.results()
     rewritten(whole, lambda records: [{**record, "t": record["t"] + 1e6} for record in records])
     assert followed.results() == analyze(whole)
+
+
+def test_another_run_in_its_place_is_read_and_judged_anew(tmp_path: Path) -> None:
+    """Attempts of the same names, in a log of as many bytes."""
+    first, other = (write_run(tmp_path / name, the_study(), normal(0.03, 9, mean=0.02), seed=7) for name in "ab")
+    second = write_run(tmp_path / "c", the_study(), normal(0.03, 9, mean=-0.3), seed=7)
+    followed = Followed(first)
+    followed.results()
+    for place in (other, second):
+        shutil.rmtree(first)
+        shutil.copytree(place, first)
+        assert followed.results() == analyze(first)
+    (cell,) = followed.results().cells
+    assert cell.comparisons[0].ratio is not None
+    assert cell.comparisons[0].ratio < 0.8
+
+
+def test_each_method_sees_each_block_once(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    observe = Sequential.observe
+
+    def counted(self: Sequential, block: Block) -> Decision:
+        seen.append(block.number)
+        return observe(self, block)
+
+    followed = Followed(tmp_path / "run")
+    for _ in replayed(whole, tmp_path / "run"):
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(Sequential, "observe", counted)
+            followed.results()
+    assert seen == list(range(1, 13))
+
+
+def test_a_look_that_was_broken_off_is_none(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory was short in the middle of a block: what its method has seen, nobody knows."""
+    followed = Followed(tmp_path / "run")
+    failed: list[Block] = []
+    observe = Sequential.observe
+
+    def failing(self: Sequential, block: Block) -> Decision:
+        found = observe(self, block)
+        if block.number == 10 and not failed:
+            failed.append(block)
+            raise MemoryError
+        return found
+
+    for _ in replayed(whole, tmp_path / "run"):
+        monkeypatch.setattr(Sequential, "observe", failing)
+        try:
+            found = followed.results()
+        except MemoryError:
+            continue
+        monkeypatch.setattr(Sequential, "observe", observe)
+        assert found == analyze(tmp_path / "run")
+    assert len(failed) == 1
+
+
+def test_when_it_has_ended_all_of_it_is_read_again(whole: Path, tmp_path: Path) -> None:
+    """An attempt that was changed after it was read is found: the page that stays is that of `hugewise report`."""
+    rewritten(whole, lambda records: [*records, {"record": "closed", "t": 1e6, "state": "finished", "seed": "00" * 16}])
+    followed, changed = Followed(tmp_path / "run"), False
+    with pytest.raises(RunError, match=r"attempt\.json is not what was stored: it was changed"):
+        for record in replayed(whole, tmp_path / "run"):
+            if changed and record["record"] == "closed":
+                with pytest.raises(RunError, match="it was changed"):
+                    analyze(tmp_path / "run")
+            followed.results()
+            if record["record"] == "stored" and not changed:
+                stored = tmp_path / "run" / "attempts" / record["attempt"] / "attempt.json"
+                stored.write_bytes(stored.read_bytes() + b" ")
+                changed = True
+    assert changed
+
+
+def test_a_log_that_was_put_right_is_not_salvaged_any_more(whole: Path) -> None:
+    log = whole / "run.jsonl"
+    was = log.read_bytes()
+    head, _, rest = was.partition(b"\n")
+    log.write_bytes(head + b"\n" + rest.replace(b'"t":', b'"u":', 9))
+    followed = Followed(whole, salvage=True)
+    found = followed.results()
+    assert found.integrity is not None
+    assert found.integrity.state == "salvaged"
+    log.write_bytes(was)
+    assert followed.results() == analyze(whole, salvage=True)
 
 
 def test_where_it_cannot_be_read_it_can_later(whole: Path, tmp_path: Path) -> None:

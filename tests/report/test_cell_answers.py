@@ -14,8 +14,11 @@ from hugewise.model.results import ArmSummary, CellResult, Comparison, Results, 
 from hugewise.report import document as doc
 from hugewise.report.cell_answers import answers, joined, not_compared, price, ranked, selection, together
 from hugewise.report.json import encode
+from hugewise.report.plain_answers import terms
 from hugewise.report.sections.answer import answer as section
 from hugewise.report.sections.answer import in_short
+from hugewise.report.study import report
+from hugewise.stats.end_points import END_POINTS
 from tests.build.pages import scriptless
 from tests.build.results import HOSTILE, comparison, example, plain
 from tests.report.told import blocks, page, terminal, text
@@ -261,7 +264,7 @@ def test_what_was_declared_beside_the_metric_is_part_of_the_answer() -> None:
     assert "server_cpu_us is 60.0% higher than with <code>base</code>, which is worse (what was measured" in header
     for verdict in ("worse", "better", "undecided"):
         assert re.search(rf'<li class="{verdict}"><span class="badge">. {verdict}</span> 1</li>', header)
-    assert "nothing to set for that alone" in shown
+    assert "No policy was better than its baseline, so there is nothing to set." in shown
     assert json.loads(encode(results))["answers"][0]["also"][0]["verdict"] == "worse"
 
 
@@ -289,3 +292,136 @@ def test_what_makes_no_difference_may_be_better_in_another_metric() -> None:
     assert "Better in what was declared beside the metric alone" in text(results)
     dear = beside(results, (COST, "thp", "better", 0.8), (FORK, "thp", "worse", 2.0))
     assert only(dear).state == "leave", "better in one and worse in another is no gain"
+    assert "Better in what was declared" not in text(dear)
+
+
+def several(*results: Results) -> Results:
+    """One run with the cells of these."""
+    cells = tuple(replace(one.cells[0], cell=f"cell-{number}") for number, one in enumerate(results))
+    return replace(results[0], cells=cells)
+
+
+def test_prices_are_all_named_and_the_gravest_is_told_apart() -> None:
+    worse = beside(judged(("better", 0.9), ("better", 0.6), memory=3 << 30), (COST, "thp", "worse", 1.6))
+    (cell,) = worse.cells
+    arms = tuple(replace(arm, failed=4 if arm.arm == "thp" else 0) for arm in cell.arms)
+    found = only(replace(worse, cells=(replace(cell, arms=arms),)))
+    assert found.text.startswith(
+        "Yours to weigh, as `thp` is better for 200% more memory, and worse in server_cpu_us and 4 of its runs failed "
+        "(`base`: 0): latency_ns −40.0%"
+    )
+    assert (found.trade, found.failed) == ("failures", 4)
+    without = only(worse)
+    assert (without.trade, without.failed) == ("worse beside", 0)
+
+
+def test_who_weighs_a_price_is_told_what_has_none() -> None:
+    results = beside(judged(("better", 0.6), ("better", 0.61)), (COST, "mthp-64k", "worse", 9.0))
+    found = only(results)
+    assert (found.state, found.setting) == ("weigh", "mthp-64k")
+    assert "; without that price, `thp`: latency_ns −39.0% (−41.0% to −37.0%), 20 pairs at 95%; declared" in found.text
+    said = "ithout that price, <code>thp</code> is better too: latency_ns is 39.0% lower than with <code>base</code>"
+    assert f"W{said}" in page(results)
+    assert f"; w{said}" in page(several(results, judged(("equivalent", 1.0))))
+    both = beside(
+        judged(("better", 0.6), ("better", 0.61)), (COST, "mthp-64k", "worse", 9.0), (COST, "thp", "worse", 8.0)
+    )
+    assert "without that price" not in only(both).text
+
+
+def test_what_is_better_beside_has_its_price_and_its_gain() -> None:
+    results = beside(judged(("equivalent", 1.0), ("equivalent", 1.0), memory=4 << 30), (COST, "thp", "better", 0.3))
+    found = only(results)
+    assert found.trade == "better beside"
+    assert "is better in server_cpu_us for 300% more memory: latency_ns" in found.text
+    shown = page(results)
+    assert "for 300% more memory: server_cpu_us is 70.0% lower (a factor of 3.33) than with <code>base</code>." in shown
+    assert "in random order: latency_ns, what was measured leaves room for 2.0% lower to 2.0% higher." in shown
+    in_several = page(several(results, judged(("undecided", 0.9))))
+    assert (
+        "cell-0: server_cpu_us is 70.0% lower (a factor of 3.33) than with <code>base</code>; latency_ns is "
+        in in_several
+    )
+    (cell,) = results.cells
+    arms = tuple(replace(arm, failed=5 if arm.arm == "thp" else 0) for arm in cell.arms)
+    failing = replace(results, cells=(replace(cell, arms=arms),))
+    assert only(failing).state == "leave", "its runs fail, and it makes no difference"
+    assert "Better in what was declared" not in text(failing)
+
+
+def test_what_is_open_in_the_metric_is_not_decided_by_another() -> None:
+    results = beside(judged(("undecided", 0.9), ("equivalent", 1.0)), (COST, "thp", "better", 0.3))
+    assert only(results).state == "undecided"
+    one = judged(("undecided", 0.9))
+    told = page(several(results, beside(one, (COST, "mthp-64k", "worse", 3.0)), judged(("equivalent", 1.0))))
+    header = told[: told.index("<nav")]
+    assert "; <code>thp</code> is better in server_cpu_us." in header
+    assert "; <code>mthp-64k</code> is worse in server_cpu_us." in header
+
+
+def test_what_is_open_beside_is_told_where_nothing_else_is() -> None:
+    results = beside(judged(("equivalent", 1.0)), (COST, "mthp-64k", "undecided", 0.5))
+    found = only(results)
+    assert found.state == "leave"
+    assert found.text.endswith("; declared beside it: `mthp-64k` open in server_cpu_us −50.0% (−52.0% to −48.0%).")
+    assert "which cannot be told from no difference yet" in page(results)
+    shown = page(several(results, judged(("better", 0.6))))
+    assert "; <code>mthp-64k</code> is open in server_cpu_us." in shown[: shown.index("<nav")]
+    same = beside(judged(("equivalent", 1.0)), (COST, "mthp-64k", "equivalent", 1.001))
+    assert "server_cpu_us is 0.1% higher than with <code>base</code>, too little to matter" in page(same)
+
+
+def test_an_end_point_is_part_of_the_answer() -> None:
+    results = judged(("better", 0.6))
+    (cell,) = results.cells
+    slow = comparison("mthp-64k", "latency_ns", "worse", n=20, estimand=END_POINTS["slow"].estimand)
+    results = replace(results, cells=(replace(cell, end_points=(slow,)),))
+    found = only(results)
+    assert found.trade == "worse beside"
+    assert "and worse in rate of slow runs by latency_ns: " in found.text
+    assert [(one.metric, one.end_point, one.ratio) for one in found.also] == [("latency_ns", slow.estimand, None)]
+    said = "rate of slow runs by latency_ns is worse than that with"
+    assert said in page(results)
+
+
+def test_the_verdicts_beside_stand_in_every_format_and_a_metric_is_explained_where_it_is_judged() -> None:
+    results = beside(judged(("undecided", 0.9)), (COST, "mthp-64k", "worse", 1.6))
+    sentence_ = "server_cpu_us: mthp-64k is worse than base"
+    shown = page(results)
+    assert sentence_ in re.sub(r"<[^>]*>", "", shown[shown.index("<main") :])
+    assert sentence_ in " ".join(terminal(results).split())
+    assert sentence_ in text(results).replace("\\", "").replace("`", "")
+    (figure,) = (one for one in blocks(report(results), doc.Figure) if one.key == "overview")
+    assert "server_cpu_us" in json.dumps(figure.spec)
+    explained = list(terms(several(results, judged(("better", 0.6)))))
+    assert "server_cpu_us is in us, lower is better: CPU time." in explained[1]
+    (cell,) = results.cells
+    unjudged = replace(results, cells=(replace(cell, also=(*cell.also, FORK)),))
+    assert "fork_us" not in " ".join(terms(unjudged))
+
+
+def test_settings_that_have_a_price_say_so() -> None:
+    """A worse one that is better in something else is none; what is to be weighed is not told as what to set."""
+    worse = beside(judged(("worse", 1.5)), (COST, "mthp-64k", "better", 0.5))
+    assert "Better in what was declared" not in text(worse)
+    assert "To set" not in terminal(worse)
+    priced = beside(judged(("worse", 1.5), ("better", 0.6)), (COST, "thp", "worse", 1.6))
+    assert "To set now what is yours to weigh" in terminal(priced)
+    assert "To set the best policy" not in terminal(priced)
+    assert "(yours to weigh)" in text(priced)
+    same = beside(judged(("worse", 1.5), ("equivalent", 1.0)), (COST, "thp", "better", 0.5))
+    assert "To set now what is yours to weigh" in terminal(same)
+    assert "To set the best policy" in terminal(judged(("worse", 1.5), ("better", 0.6)))
+
+
+def test_hostile_names_beside_the_metric_stay_text() -> None:
+    results = beside(judged(("undecided", 0.9)), (replace(COST, name=HOSTILE), "mthp-64k", "worse", 1.6))
+    (cell,) = results.cells
+    renamed = [replace(one, arm=HOSTILE) for one in (*cell.comparisons, *cell.declared)]
+    arms = tuple(replace(arm, arm=HOSTILE) if arm.arm == "mthp-64k" else arm for arm in cell.arms)
+    results = replace(results, cells=(replace(cell, arms=arms, comparisons=(renamed[0],), declared=(renamed[1],)),))
+    for found in (results, several(results, judged(("better", 0.6)))):
+        assert "declared beside it: " in only(results).text
+        scriptless(page(found))
+        assert "<script" not in text(found).replace("\\<", "")
+        assert "\x1b" not in page(found) + text(found) + terminal(found)

@@ -11,13 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from hugewise.analysis.analysis import analyze
-from hugewise.model.results import Integrity, Results
+from hugewise.model.results import Integrity, Results, Verdict
 from hugewise.report.numbers import room
 from hugewise.report.plain_answers import caveats
 from hugewise.report.result_page import read
 from tests.build.few_blocks import demo, two_blocks
 from tests.build.results import HOSTILE, example, plain
-from tests.report.test_cell_answers import judged
+from tests.report.test_cell_answers import COST, beside, judged
 from tests.report.told import page, terminal, text
 
 RUNS = Path(__file__).parents[1] / "golden" / "runs"
@@ -48,6 +48,20 @@ def test_the_first_screen_has_no_word_of_statistics(make: object) -> None:
     told = words(header(page(make())))
     assert JARGON.findall(told) == [], told
     assert "wrong is at most" in told
+
+
+@pytest.mark.parametrize("verdict", ["better", "equivalent", "worse", "undecided", "none"])
+@pytest.mark.parametrize("of", ["better", "worse", "undecided", "equivalent"])
+def test_nor_has_what_was_declared_beside_its_metric(verdict: Verdict, of: Verdict) -> None:
+    """Also where there is no interval of it, or no ratio."""
+    results = beside(judged((verdict, 0.9)), (COST, "mthp-64k", of, 1.5))
+    (cell,) = results.cells
+    for changed in ({}, {"low": None, "high": None}, {"ratio": None, "low": None, "high": None}):
+        without = replace(cell, declared=(replace(cell.declared[0], **changed),))
+        for cells in ((without,), (without, replace(without, cell="again"))):
+            told = words(header(page(replace(results, cells=cells))))
+            assert JARGON.findall(told) == [], told
+            assert "server_cpu_us" in told
 
 
 @pytest.mark.parametrize("name", ["ended", "deployed", "guests"])

@@ -37,8 +37,9 @@ def places(results: Results) -> list[tuple[str, str]]:
 
 def test_cells_that_share_a_setting_are_named_with_it() -> None:
     both = "chase bytes=1g, again"
-    assert places(twice()) == [(arm, both) for arm in ("hugetlb-2m", "thp", "mthp-64k")], "the best first"
-    assert places(twice(64))[:2] == [("hugetlb-2m", "chase bytes=1g"), ("hugetlb-2m", "again")]
+    dear = "chase bytes=1g (yours to weigh), again (yours to weigh)"
+    assert places(twice()) == [("hugetlb-2m", dear), ("thp", both), ("mthp-64k", both)], "the best first"
+    assert places(twice(64))[:2] == [("hugetlb-2m", each) for each in dear.split(", ")]
 
 
 def test_commands_stand_once_in_every_format() -> None:
@@ -46,7 +47,8 @@ def test_commands_stand_once_in_every_format() -> None:
     assert page(results).count(THP) == 1
     assert 'thp <span class="quiet">for chase bytes=1g, again</span>' in page(results)
     assert text(results).count(f"    {POOL}\n") == 1
-    assert "**hugetlb-2m**, for chase bytes=1g, again: the program must map" in text(results)
+    dear = "chase bytes=1g (yours to weigh), again (yours to weigh)"
+    assert f"**hugetlb-2m**, for {dear}: the program must map" in text(results)
     assert "**mthp-64k**, for chase bytes=1g, again: no commands are known; what it did: asks for" in text(results)
     assert terminal(results).count(POOL) == 1
     assert "  hugetlb-2m, for chase bytes=1g, again:\n" in terminal(results)

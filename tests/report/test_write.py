@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from hugewise.errors import StorageError
 from hugewise.model.results import Results
-from hugewise.report import fonts, images, json, study
+from hugewise.report import drawing, fonts, images, json, study
 from hugewise.report.names import file_name
 from hugewise.report.sentences import SYMBOLS, sentence
 from hugewise.report.write import write
@@ -307,6 +307,7 @@ def test_a_folder_that_is_put_in_the_place_of_the_report_is_not_written_to(
         return render(spec)
 
     monkeypatch.setattr(images, "render", swapping)
+    monkeypatch.setattr(drawing, "_MANY", 1000)  # it is drawn here
     write(results, theirs)
     assert list(tmp_path.iterdir()) == []
     assert (theirs.with_name("moved") / "report.html").exists()

@@ -14,8 +14,8 @@ NOT_HERE = "not measured here"
 BEYOND = "beyond what was published"
 _NONE_PUBLISHED = "an effect here, none published"
 
-Size = Literal["within", "larger", "smaller"]
-"""Where a published change lies: within our interval, or beyond all of it."""
+Size = Literal["within", "rounded", "larger", "smaller"]
+"""Where a published change lies: within our interval, beyond it by no more than it is rounded, or beyond all of it."""
 
 
 def sign(value: float) -> int:
@@ -48,29 +48,31 @@ def agreement_of_change(percent: float | None, measured: Measured | None, ratio:
     one here.
     """
     found = agreement(None if percent is None else sign(percent), measured, ratio)
-    if percent == 0 and found == _NONE_PUBLISHED and size(percent, measured) == "within":
-        return "an effect here, and the published 0% is rounded: it has room for one as small"
+    if percent == 0 and found == _NONE_PUBLISHED and size(percent, measured) in {"within", "rounded"}:
+        return "an effect here, and the published 0% is rounded: it has room for the least that our interval has"
     return found
 
 
 def _rounding(percent: float) -> float:
-    """Half a unit of the last digit that is printed."""
-    return 0.5 * 10.0 ** -len(f"{percent:.12g}".partition(".")[2])
+    """Half a unit of the last digit that is printed, which a number does not tell where it is a 0 behind the point."""
+    return 0.5 * 10.0 ** -len(f"{percent:.12f}".rstrip("0").partition(".")[2])
 
 
 def size(percent: float | None, measured: Measured | None) -> Size | None:
     """Whether the change `percent` that was published lies within the measured interval, or is larger or smaller than
     all of it, in its own direction (a published 0 has that of the interval). It is known to half a unit of its last
-    digit, and lies within where any such value does. None where nothing is published, or there is no interval: of what
-    was not judged there is none. An end that is not there bounds nothing.
+    digit: rounded where it lies outside and such a value within. None where nothing is published, or there is no
+    interval: of what was not judged there is none. An end that is not there bounds nothing.
     """
     if percent is None or measured is None or (measured.low is None and measured.high is None):
         return None
     low = -math.inf if not measured.low else math.log(measured.low)
-    high = math.inf if measured.high is None else math.log(measured.high)
+    high = math.inf if measured.high is None else math.log(measured.high) if measured.high else -math.inf
+    if low <= _log(percent) <= high:
+        return "within"
     least, most = (_log(percent + side * _rounding(percent)) for side in (-1, 1))
     if low <= most and least <= high:
-        return "within"
+        return "rounded"
     return "larger" if (least > high) == ((percent or low) > 0) else "smaller"
 
 

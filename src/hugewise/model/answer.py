@@ -43,7 +43,7 @@ class CellAnswer(msgspec.Struct, frozen=True, kw_only=True):
               weigh: so it did, for so much more memory, with so many runs that failed, or worse in what was declared
               beside the metric; or it makes no difference in the metric, and is better in what was declared beside
               it: that is the reader's to weigh (`trade` says which of these is the gravest)
-              leave: nothing was better, and nothing is open: `setting` is the baseline
+              leave: nothing was better, and nothing is open in the cell's metric: `setting` is the baseline
               undecided: nothing was better so far, and `open` may be
               none: no verdict is possible, or nothing was compared
     text      the same in one sentence, without the cell's name; `found` is what it says of effects, or why

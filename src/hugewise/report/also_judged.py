@@ -4,7 +4,7 @@ what, by how much, and what is open. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from hugewise.model.metric import Metric
@@ -13,7 +13,7 @@ from hugewise.report.sentences import effect_of, listed
 from hugewise.stats.end_points import END_POINTS
 from hugewise.visible import printable
 
-__all__ = ["Also", "also_judged", "decided", "in_exact_words", "in_short"]
+__all__ = ["Also", "also_judged", "decided", "in_exact_words", "in_short", "of_each"]
 
 _END_POINTS = {"mean": "mean {}", "slow": "rate of slow runs by {}", "p99": "{} of the worst hundredth of runs"}
 
@@ -59,24 +59,27 @@ def decided(cell: CellResult, arm: str, verdict: str) -> list[Also]:
 
 
 def in_short(cell: CellResult, arm: str) -> str:
-    """`it is worse in p99_us, and better in fork_us and cow_bytes`; empty where none is."""
-    told = [
-        f"{verdict} in {listed([one.name for one in found])}"
-        for verdict in ("worse", "better")
-        if (found := decided(cell, arm, verdict))
-    ]
-    return f"it is {', and '.join(told)}" if told else ""
+    """`worse in p99_us, and better in fork_us and cow_bytes, and open in wall_s`; empty where nothing is said of it."""
+    return ", and ".join(_told(cell, arm, lambda one: one.name))
+
+
+def of_each(cell: CellResult) -> str:
+    """The same of every arm by its name: `thp` is worse in p99_us; empty where nothing is said of any."""
+    arms = dict.fromkeys(one.comparison.arm for one in also_judged(cell))
+    return "; ".join(f"`{printable(arm)}` is {told}" for arm in arms if (told := in_short(cell, arm)))
 
 
 def in_exact_words(cell: CellResult) -> str:
     """``declared beside it: `thp` worse in p99_us +61% (+7% to +260%), better in fork_us −90% (−92% to −75%)``."""
-    told = []
-    for arm in dict.fromkeys(one.comparison.arm for one in also_judged(cell)):
-        said = [
-            f"{verdict} in {listed([_with_effect(one) for one in found])}"
-            for verdict in ("worse", "better")
-            if (found := decided(cell, arm, verdict))
-        ]
-        if said:
-            told.append(f"`{printable(arm)}` {', '.join(said)}")
+    arms = dict.fromkeys(one.comparison.arm for one in also_judged(cell))
+    told = [f"`{printable(arm)}` {', '.join(said)}" for arm in arms if (said := _told(cell, arm, _with_effect))]
     return f"declared beside it: {'; '.join(told)}" if told else ""
+
+
+def _told(cell: CellResult, arm: str, named: Callable[[Also], str]) -> list[str]:
+    """What an arm is worse in, better in and open in."""
+    return [
+        f"{word} in {listed([named(one) for one in found])}"
+        for verdict, word in (("worse", "worse"), ("better", "better"), ("undecided", "open"))
+        if (found := decided(cell, arm, verdict))
+    ]

@@ -19,6 +19,7 @@ from hugewise.visible import printable
 __all__ = [
     "SameAnswer",
     "answers",
+    "better_beside",
     "joined",
     "memory_of",
     "not_compared",
@@ -28,6 +29,7 @@ __all__ = [
     "selection",
     "separately",
     "together",
+    "unpriced",
 ]
 
 _UNCLAIMED = ("screening", "unjudged")  # methods that claim nothing, and have no part in the error rate
@@ -65,7 +67,7 @@ def resting(cell: CellResult) -> Comparison | None:
         return order[0]
     if undecided := [one for one in order if one.verdict == "undecided"]:
         return max(undecided, key=lambda one: _gain(one, cell.metric.better))
-    return _better_beside(cell) or next(iter(order), None)
+    return next(iter((*better_beside(cell), *order)), None)
 
 
 def _of_cell(results: Results, cell: CellResult) -> CellAnswer:
@@ -78,10 +80,10 @@ def _of_cell(results: Results, cell: CellResult) -> CellAnswer:
         names = separately((one.arm for one in undecided), "or")
         found = f"whether {names} is better than {_base(cell)} is open; {of}{_effect(cell, rests)}"
         return _made(cell, "undecided", None, "Undecided", found, rests=rests, order=order)
-    if beside := _better_beside(cell):
+    for beside in better_beside(cell)[:1]:
         name, names = f"`{printable(beside.arm)}`", listed([one.name for one in decided(cell, beside.arm, "better")])
         same = f"makes no difference above {percent(results.margin)} in {printable(cell.metric.name)}"
-        what = f"Yours to weigh, as {name} {same} and is better in {names}"
+        what = f"Yours to weigh, as {name} {same} and is better in {names}{''.join(_prices(cell, beside).values())}"
         found = _effect(cell, beside)
         return _made(cell, "weigh", beside.arm, what, found, rests=beside, order=order, trade="better beside")
     if by_verdict["equivalent"] or by_verdict["worse"]:
@@ -95,44 +97,53 @@ def _of_cell(results: Results, cell: CellResult) -> CellAnswer:
 
 def _better(cell: CellResult, better: Sequence[Comparison], order: Sequence[Comparison]) -> CellAnswer:
     best = better[0]
-    arm = arm_of(cell, best.arm)
-    before, after = memory_of(arm_of(cell, best.baseline)), memory_of(arm)
+    name, prices = f"`{printable(best.arm)}`", _prices(cell, best)
+    what = f"Yours to weigh, as {name} is better{''.join(prices.values())}" if prices else f"Set {name}"
+    gravest: Trade = [*prices][-1] if prices else ""
+    free = (f"without that price, `{printable(one.arm)}`: {_effect(cell, one)}" for one in unpriced(cell)[:1])
+    found = "; ".join((_effect(cell, best), *free))
+    state: AnswerState = "weigh" if prices else "set"
+    made = _made(cell, state, best.arm, what, found, rests=best, order=order, beside=better[1:], trade=gravest)
+    return msgspec.structs.replace(made, failed=_failures(cell, best)[0] if gravest == "failures" else 0)
+
+
+def _prices(cell: CellResult, one: Comparison) -> dict[Trade, str]:
+    """What an arm that may be set costs against its baseline, the gravest last."""
+    arm = arm_of(cell, one.arm)
+    before, after = memory_of(arm_of(cell, one.baseline)), memory_of(arm)
     growth = after / before - 1 if before and after is not None else 0.0
     dear = growth > (POOL_GROWTH if arm is not None and arm.pool_bytes else GROWTH)
-    name, worse = f"`{printable(best.arm)}`", listed([one.name for one in decided(cell, best.arm, "worse")] or [""])
-    failed, of_base = (
-        _failed(cell, arm, unstarted)
-        for arm, unstarted in ((best.arm, best.unstarted_arm), (best.baseline, best.unstarted_baseline))
-    )
+    worse, (failed, of_base) = decided(cell, one.arm, "worse"), _failures(cell, one)
     prices: dict[Trade, str] = {}
     if dear:
         prices["memory"] = f" for {100 * growth:.0f}% more memory"
     if worse:
-        prices["worse beside"] = f"{',' if dear else ''} and worse in {worse}"
+        prices["worse beside"] = f"{',' if dear else ''} and worse in {listed([each.name for each in worse])}"
     if failed > of_base:
         prices["failures"] = f" and {failed} of its runs failed ({_base(cell)}: {of_base})"
-    what = f"Yours to weigh, as {name} is better{''.join(prices.values())}" if prices else f"Set {name}"
-    gravest: Trade = [*prices][-1] if prices else ""
-    effect = _effect(cell, best)
-    state: AnswerState = "weigh" if prices else "set"
-    made = _made(cell, state, best.arm, what, effect, rests=best, order=order, beside=better[1:], trade=gravest)
-    return msgspec.structs.replace(made, failed=failed if gravest == "failures" else 0)
+    return prices
 
 
-def _better_beside(cell: CellResult) -> Comparison | None:
-    """Of arms that make no difference in the cell's metric, the one that is better in most of what was declared beside
-    it, and worse in nothing.
+def unpriced(cell: CellResult) -> list[Comparison]:
+    """Where the best arm has a price: those that are better as well, and have none."""
+    better = [one for one in ranked(cell) if one.verdict == "better"]
+    return [one for one in better[1:] if not _prices(cell, one)] if better and _prices(cell, better[0]) else []
+
+
+def better_beside(cell: CellResult) -> list[Comparison]:
+    """Arms that make no difference in the cell's metric and are better in what was declared beside it, that in most of
+    it first; worse they are in nothing, and their runs fail no more often.
     """
-    same = [one.arm for one in cell.comparisons if one.verdict == "equivalent"]
-    counted = [(len(decided(cell, arm, "better")), arm) for arm in same if not decided(cell, arm, "worse")]
-    many, best = max(counted, key=lambda each: each[0], default=(0, ""))
-    return next(one for one in cell.comparisons if one.arm == best) if many else None
+    same = [one for one in cell.comparisons if one.verdict == "equivalent" and decided(cell, one.arm, "better")]
+    found = [one for one in same if not _prices(cell, one).keys() - {"memory"}]
+    return sorted(found, key=lambda one: -len(decided(cell, one.arm, "better")))
 
 
-def _failed(cell: CellResult, name: str, unstarted: int) -> int:
-    """Runs of an arm that failed, or could not be started."""
-    arm = arm_of(cell, name)
-    return unstarted + (0 if arm is None else arm.failed)
+def _failures(cell: CellResult, one: Comparison) -> tuple[int, int]:
+    """Runs of an arm and of its baseline that failed, or could not be started."""
+    sides = ((one.arm, one.unstarted_arm), (one.baseline, one.unstarted_baseline))
+    found = [unstarted + (0 if (arm := arm_of(cell, name)) is None else arm.failed) for name, unstarted in sides]
+    return found[0], found[1]
 
 
 def _made(
@@ -246,7 +257,8 @@ def price(one: CellAnswer) -> str:
         return ""
     change = "" if one.growth is None else f" ({numbers.change(one.growth + 1)})"
     pool = f", {numbers.size(one.pool)} of it a pool that stays reserved" if one.pool else ""
-    return f"memory {numbers.size(one.memory)}{change}{pool}"
+    of = f" of `{printable(one.setting or '')}`" if one.trade and one.beside else ""  # others are named with it
+    return f"memory{of} {numbers.size(one.memory)}{change}{pool}"
 
 
 def not_compared(one: CellAnswer) -> str:

@@ -21,6 +21,7 @@ from hugewise.report.document import Document, Figure, Line, Note, figures
 from hugewise.report.html import html
 from hugewise.report.study import report
 from hugewise.store.going import going_on
+from hugewise.store.stamp import Stamp
 
 __all__ = ["LivePage", "Made"]
 
@@ -100,10 +101,10 @@ class LivePage:
     def _size(self) -> str:
         """What changes when the log does, or when nobody writes it any more."""
         try:
-            status = (self._folder / "run.jsonl").stat()
+            stamp = Stamp.of((self._folder / "run.jsonl").stat())
         except (FileNotFoundError, NotADirectoryError):
             return "gone"
         except OSError as error:
             raise RunError(f"{self._folder}: {error.strerror}", hint="see: ls results/*") from None
         goes_on = "-on" if going_on(self._folder) else ""
-        return f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}{goes_on}"
+        return "-".join(f"{each:x}" for each in stamp) + goes_on

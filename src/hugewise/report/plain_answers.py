@@ -12,8 +12,8 @@ from hugewise.model.answer import CellAnswer
 from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report import numbers
-from hugewise.report.also_judged import Also, also_judged, in_short
-from hugewise.report.cell_answers import answers, resting, selection, separately
+from hugewise.report.also_judged import Also, also_judged, decided, in_exact_words, in_short, of_each
+from hugewise.report.cell_answers import answers, resting, selection, separately, unpriced
 from hugewise.report.sentences import better_direction, size_of
 from hugewise.visible import printable
 
@@ -27,21 +27,39 @@ def headline(cell: CellResult, one: CellAnswer) -> str:
         where = f" in {printable(cell.metric.name)}" if one.also else ""
         open_ = f"Undecided: whether {separately(one.open, 'or')} is better than {base}{where} cannot be told yet"
         known = in_short(cell, one.open[0]) if len(one.open) == 1 else ""
-        return f"{open_}; {known}." if known else f"{open_}."
+        return f"{open_}; it is {known}." if known else f"{open_}."
     if one.state in ("set", "weigh") and rests is not None:
-        return f"{one.text.removesuffix(f': {one.found}.')}: {_changed(cell, rests)}."
-    return one.text
+        return f"{one.text.removesuffix(f': {one.found}.')}: {_gain(cell, one, rests)}."
+    return f"{_without_effects(cell, one.text.removesuffix('.'))}."
+
+
+def _without_effects(cell: CellResult, text: str) -> str:
+    """What an answer says of its cell, without the effects of what was declared beside the metric."""
+    exact = in_exact_words(cell)
+    return text.removesuffix(f"; {exact}") if exact else text
+
+
+def _gain(cell: CellResult, one: CellAnswer, rests: Comparison) -> str:
+    """What is won: in the cell's metric, or where that makes no difference in the first of what was declared beside."""
+    if one.trade == "better beside":
+        for also in decided(cell, rests.arm, "better"):
+            if size_of(also.comparison) is not None:
+                return _changed(also.name, also.comparison)
+    return _changed(cell.metric.name, rests)
 
 
 def details(cell: CellResult, one: CellAnswer) -> Iterator[str]:
     """Below it: how often both were measured, what that leaves room for, and what the metric is."""
     rests = resting(cell)
     if rests is None or one.state == "none":
+        yield from beside(cell)
         return
     size = size_of(rests) if one.state == "undecided" else None
     best = f"; the best estimate is {size}" if size is not None else ""
     both = f"`{printable(rests.arm)}` and `{printable(rests.baseline)}`"
-    yield f"{both} both ran once in each of {_blocks(rests)}, in random order: {_left(rests)}{best}."
+    of = f"{printable(cell.metric.name)}, " if one.trade == "better beside" else ""  # the gain is told of another
+    yield f"{both} both ran once in each of {_blocks(rests)}, in random order: {of}{_left(rests)}{best}."
+    yield from (f"{told[0].upper()}{told[1:]}." for told in _without_price(cell))
     yield _is(cell.metric)
     yield from beside(cell)
 
@@ -68,21 +86,29 @@ def _also(also: Also) -> str:
 
 def in_a_line(cell: CellResult, one: CellAnswer) -> str:
     """The effect on one of several cells, below what to set for them: in brackets what is possible, and blocks."""
-    rests = resting(cell)
+    rests, known = resting(cell), of_each(cell)
     if rests is None or one.state in ("leave", "none"):
-        return one.found
-    known = in_short(cell, rests.arm)
-    shown = f"{_changed(cell, rests)} ({_left(rests)}; {_blocks(rests)}){f'; {known}' if known else ''}"
+        return "; ".join(filter(None, (_without_effects(cell, one.found), known)))
+    shown = f"{_changed(cell.metric.name, rests)} ({_left(rests)}; {_blocks(rests)})"
     if one.state == "undecided":
-        return f"whether {separately(one.open, 'or')} is better cannot be told yet; `{printable(rests.arm)}`: {shown}"
-    return shown
+        shown = f"whether {separately(one.open, 'or')} is better cannot be told yet; `{printable(rests.arm)}`: {shown}"
+    elif one.trade == "better beside":
+        shown = f"{_gain(cell, one, rests)}; {shown}"
+    return "; ".join((shown, *_without_price(cell), *filter(None, (known,))))
+
+
+def _without_price(cell: CellResult) -> Iterator[str]:
+    for one in unpriced(cell)[:1]:
+        found = f"{_changed(cell.metric.name, one)} ({_left(one)})"
+        yield f"without that price, `{printable(one.arm)}` is better too: {found}"
 
 
 def terms(results: Results) -> Iterator[str]:
     """What stands in the answers of several cells: cells and blocks, and each metric."""
     yield "A cell is a workload with its parameters. In each of its blocks every policy ran once, in random order."
     judged = [cell for cell in results.cells if resting(cell) is not None]
-    metrics = {metric.name: metric for cell in judged for metric in (cell.metric, *cell.also)}
+    told = [metric for cell in judged for metric in (cell.metric, *(one.metric for one in also_judged(cell)))]
+    metrics = {metric.name: metric for metric in told}
     if metrics:
         yield " ".join(map(_is, metrics.values()))
 
@@ -106,9 +132,9 @@ def caveats(results: Results) -> Iterator[str]:
         )
 
 
-def _changed(cell: CellResult, one: Comparison) -> str:
+def _changed(metric: str, one: Comparison) -> str:
     """`latency_ns is 40.0% lower than with base`."""
-    size, name = size_of(one), printable(cell.metric.name)
+    size, name = size_of(one), printable(metric)
     if size is None:
         return f"so many runs failed that {name} has no size to compare"
     return f"{name} is {size} than with `{printable(one.baseline)}`"

@@ -181,9 +181,11 @@ def size_of(row: Row) -> Size | None:
 
 
 def sizes(every: Iterable[Size | None]) -> str:
-    """How many published changes lie within our interval, of those that stand beside one: `1 of 3`; else empty."""
+    """How many published changes lie within our interval, as far as they are rounded, of those that stand beside one:
+    `1 of 3`; else empty.
+    """
     known = [one for one in every if one is not None]
-    return f"{known.count('within')} of {len(known)}" if known else ""
+    return f"{sum(one in {'within', 'rounded'} for one in known)} of {len(known)}" if known else ""
 
 
 def in_emulation(runs: Iterable[Results]) -> str:

@@ -41,6 +41,7 @@ from hugewise.store import compacted
 from hugewise.store.log import ANEW, PERMISSIONS, LogContents, RunLog
 from hugewise.store.records import AttemptStored, Closed, KnobSet, Opened, Record, Run
 from hugewise.store.sequence import in_blocks, read_before
+from hugewise.store.stamp import Stamp
 from hugewise.study import stored as stored_study
 from hugewise.study.keys import Place
 from hugewise.study.study import Study, stored_digest
@@ -248,13 +249,14 @@ class RunFolder:
     def read(self, known: Run | None = None, *, salvage: bool = False) -> Run:
         """All of the run, parsed once; what a kill or a full disk tore at its end is passed over.
 
-        `known`, where nothing was added since it was read; of a log that goes on from there, its attempts are not read
-        again. Raises RunError where a file is unreadable or is not what was written: what was measured cannot be left
-        out unseen. With `salvage` it is left out, and told.
+        `known`, where its log is as it was when it was read; of one that goes on from there, its attempts are taken as
+        they were read. Raises RunError where a file is unreadable or is not what was written: what was measured cannot
+        be left out unseen. With `salvage` it is left out, and told.
         """
         files = self.attempt_files()  # before the log: each of them has its record there
         with contextlib.suppress(OSError):  # it is said below
-            if known is not None and (known.size, len(known.attempts)) == (self._log.path.stat().st_size, len(files)):
+            same = known is not None and known.stamp == Stamp.of(self._log.path.stat()) and not salvage
+            if known is not None and same and len(known.attempts) == len(files):
                 return known
         contents = self._log.read(salvage=salvage)
         records = tuple(record for _, record in contents.records)
@@ -283,7 +285,7 @@ class RunFolder:
             blocks=tuple(found.closed),
             left_open=found.left_open,
             guests=guest_record.read(self.path, opened.guests, demanded=contents.chained),
-            size=contents.size,
+            stamp=contents.stamp,
             hash=None if problems else contents.hash,
             chained=contents.chained,
             torn=contents.torn,

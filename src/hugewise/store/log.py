@@ -29,6 +29,7 @@ from hugewise.errors import RunError
 from hugewise.files import storing, sync
 from hugewise.store import going
 from hugewise.store.records import AttemptStored, Lost, Opened, Record, Resumed
+from hugewise.store.stamp import Stamp
 
 __all__ = ["ANEW", "PERMISSIONS", "LogContents", "RunLog", "sealed"]
 
@@ -49,7 +50,7 @@ class LogContents(NamedTuple):
 
     opened    the first record
     records   all in their order, each with the number of its line, counted from 1
-    size      bytes
+    stamp     what the system said of the file before it was read: it is another one once that differs
     hash      the last running hash; None of a run of before there was one, and of a salvaged one
     chained   whether its lines have running hashes
     torn      whether something that is no record stands behind its last newline
@@ -58,7 +59,7 @@ class LogContents(NamedTuple):
 
     opened: Opened
     records: tuple[tuple[int, Record], ...]
-    size: int
+    stamp: Stamp
     hash: str | None
     chained: bool
     torn: bool
@@ -154,7 +155,7 @@ class RunLog:
     def read(self, *, salvage: bool = False) -> LogContents:
         """All of it. Raises RunError at the first line that is not what was written; with `salvage` it is left out."""
         with self._open() as file:
-            text = reading.within(file, _MOST)
+            stamp, text = Stamp.of(os.fstat(file.fileno())), reading.within(file, _MOST)
         lines, torn = [_line(each) for each in text.split(b"\n")], False
         if lines[-1].record is None:  # what stands behind the last newline is nothing, or torn
             torn = bool(lines.pop().body)
@@ -183,7 +184,7 @@ class RunLog:
         return LogContents(
             opened=opened,
             records=tuple(found),
-            size=len(text),
+            stamp=stamp,
             hash=known if chained and not left_out else None,
             chained=chained,
             torn=torn,

@@ -26,6 +26,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.results import EarlierComparison, LeftOut
 from hugewise.model.trial import Attempt, Block, BlockState, DeliveryThreshold, Judged, at_fault
 from hugewise.model.workload import ParameterValue
+from hugewise.store.stamp import Stamp
 from hugewise.study.study import Study
 
 __all__ = [
@@ -320,7 +321,7 @@ class Run:
     blocks      those that were closed, in order
     left_open   the block that a killed run left open
     guests      what is kept of its guests; None of a run without any
-    size        bytes of the log
+    stamp       what the system said of the log before it was read
     hash        the last running hash (`store.log`); None of a run without, and of a salvaged one
     chained     whether it has running hashes
     torn        whether something that is no record stands at the end of the log
@@ -334,7 +335,7 @@ class Run:
     blocks: tuple[Block, ...]
     left_open: OpenBlock | None
     guests: GuestsRecord | None
-    size: int
+    stamp: Stamp
     hash: str | None = None
     chained: bool = False
     torn: bool = False
@@ -347,9 +348,10 @@ class Run:
         return first
 
     def goes_on_from(self, earlier: Run) -> bool:
-        """Whether this is `earlier` with more behind it: its attempts and its closed blocks are the first ones here."""
+        """Whether this is `earlier` with more behind it: its records and its closed blocks are the first ones here."""
         whole = self.chained and earlier.chained and not (self.left_out or earlier.left_out)
-        return whole and self.records[: len(earlier.records)] == earlier.records
+        blocks = self.blocks[: len(earlier.blocks)] == earlier.blocks
+        return whole and self.records[: len(earlier.records)] == earlier.records and blocks
 
     @property
     def closed(self) -> Closed | None:

@@ -43,6 +43,7 @@ _DIFFERENCE = 7  # the column before which the difference of counts stands
 _MARK = "✱"
 _SIZES: dict[Size | None, str] = {
     "within": "published change within our interval",
+    "rounded": "published change within our interval as far as it is rounded",
     "larger": "published change larger than all of our interval",
     "smaller": "published change smaller than all of our interval",
     None: "",

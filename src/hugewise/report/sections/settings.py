@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from hugewise.model.results import ArmSummary, CellResult, Results
-from hugewise.report.also_judged import decided
-from hugewise.report.cell_answers import ranked
+from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
+from hugewise.report.cell_answers import answers, better_beside, ranked
 from hugewise.report.document import Block, Commands, Folded, Line, Section
 from hugewise.report.sentences import arm_of
 
@@ -24,18 +23,20 @@ def settings(results: Results) -> Iterator[Section]:
     best: list[Commands] = []
     others: list[Commands] = []
     beside: list[Commands] = []
-    for cell in results.cells:
+    for cell, answer in zip(results.cells, answers(results), strict=True):
         for place, arm in enumerate(_winners(cell)):
-            (others if place else best).append(_commands(cell, arm))
-        beside += [_commands(cell, arm) for arm in _better_beside(cell)]
+            made = _commands(cell, arm)
+            if not place and answer.state == "weigh":
+                made = replace(made, place=f"{made.place} (yours to weigh)")
+            (others if place else best).append(made)
+        beside += [_commands(cell, arm) for arm in _arms(cell, better_beside(cell))]
     first = tuple(_joined(best))
     told = {replace(one, place="") for one in first}
     rest = tuple(one for one in _joined(others) if replace(one, place="") not in told)
     blocks: tuple[Block, ...] = first
     if rest:
         blocks += (Folded("Others that were better than their baseline", rest, long=True),)
-    told |= {replace(one, place="") for one in rest}
-    more = tuple(one for one in _joined(beside) if replace(one, place="") not in told)
+    more = tuple(_joined(beside))
     also: tuple[Block, ...] = (Folded(_BESIDE, more, long=True),) if more else ()
     nothing = "No policy was better than its baseline"
     if more:
@@ -46,26 +47,28 @@ def settings(results: Results) -> Iterator[Section]:
 
 
 def brief(results: Results) -> Iterator[Section]:
-    """For a terminal: what to type now for the best policy of each cell."""
-    found: list[Commands] = []
-    for cell in results.cells:
-        for arm in _winners(cell)[:1]:
-            told = arm.deployment.commands() if arm.deployment else ()
-            found.append(Commands(arm.arm, cell.cell, "", steps=(("now", told),) if told else ()))
-    if blocks := tuple(_joined(one for one in found if one.steps)):
-        yield Section("To set the best policy of a cell now (at boot: see the report)", blocks)
+    """For a terminal: what to type now for the best policy of each cell, and for one that has a price."""
+    found: dict[str, list[Commands]] = {"set": [], "weigh": []}
+    for cell, answer in zip(results.cells, answers(results), strict=True):
+        arm = arm_of(cell, answer.setting) if answer.setting is not None and answer.state in found else None
+        if arm is not None and arm.deployment and (told := arm.deployment.commands()):
+            found[answer.state].append(Commands(arm.arm, cell.cell, "", steps=(("now", told),)))
+    titles = {
+        "set": "To set the best policy of a cell now (at boot: see the report)",
+        "weigh": "To set now what is yours to weigh, as the answer says (at boot: see the report)",
+    }
+    for state, several in found.items():
+        if several:
+            yield Section(titles[state], tuple(_joined(several)))
 
 
 def _winners(cell: CellResult) -> list[ArmSummary]:
     """The arms that beat the baseline, the best first."""
-    better = [arm_of(cell, one.arm) for one in ranked(cell) if one.verdict == "better"]
-    return [arm for arm in better if arm is not None]
+    return _arms(cell, [one for one in ranked(cell) if one.verdict == "better"])
 
 
-def _better_beside(cell: CellResult) -> list[ArmSummary]:
-    """The arms that did not beat the baseline, and are better in what was declared beside the cell's metric."""
-    names = [one.arm for one in ranked(cell) if one.verdict != "better" and decided(cell, one.arm, "better")]
-    return [arm for arm in (arm_of(cell, name) for name in names) if arm is not None]
+def _arms(cell: CellResult, several: Iterable[Comparison]) -> list[ArmSummary]:
+    return [arm for one in several if (arm := arm_of(cell, one.arm)) is not None]
 
 
 def _commands(cell: CellResult, arm: ArmSummary) -> Commands:
