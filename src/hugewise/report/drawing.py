@@ -27,7 +27,10 @@ from hugewise.errors import StorageError
 from hugewise.processes import die_with_parent
 from hugewise.report import images
 
-__all__ = ["begun", "drawn"]
+__all__ = ["Drawing", "begun", "drawn"]
+
+Drawing = subprocess.Popen[bytes]
+"""The process that draws."""
 
 _MANY = 24  # figures that are worth the start of a process, half a second
 _LENGTH = struct.Struct("<Q")
@@ -35,7 +38,7 @@ _NOTHING = {"data": {"values": []}, "mark": "bar"}
 
 
 @contextmanager
-def begun(expected: int) -> Iterator[subprocess.Popen[bytes] | None]:
+def begun(expected: int) -> Iterator[Drawing | None]:
     """The process that is to draw about so many figures; None where they are not worth its start, or there is none."""
     process = _beside() if expected >= _MANY and len(os.sched_getaffinity(0)) > 1 else None
     if process is None:
@@ -49,9 +52,7 @@ def begun(expected: int) -> Iterator[subprocess.Popen[bytes] | None]:
 
 
 @contextmanager
-def drawn(
-    specs: Sequence[Mapping[str, Any]], process: subprocess.Popen[bytes] | None = None
-) -> Iterator[Iterator[str]]:
+def drawn(specs: Sequence[Mapping[str, Any]], process: Drawing | None = None) -> Iterator[Iterator[str]]:
     """The SVG of each specification, in their order, as `images.render` makes it; to ask for the next one raises
     StorageError where there can be none. `process`: the one that has `begun`, which draws these alone.
     """
@@ -69,7 +70,7 @@ def drawn(
         yield (answers.popleft().result() or _here(process, spec) for spec in specs)
 
 
-def _beside() -> subprocess.Popen[bytes] | None:
+def _beside() -> Drawing | None:
     """The process; None where none can be started, or nobody knows which interpreter this is."""
     command = [sys.executable, "-P", "-m", "hugewise.report.drawing"]
     pipe = subprocess.PIPE
@@ -94,7 +95,7 @@ def _answer(stdout: IO[bytes]) -> str:
     return svg.decode() if len(svg) == size else ""
 
 
-def _here(process: subprocess.Popen[bytes], spec: Mapping[str, Any]) -> str:
+def _here(process: Drawing, spec: Mapping[str, Any]) -> str:
     """A figure that the process owes: drawn here where it has ended by itself, as one does that does not find hugewise
     (whose modules this process may have from another place), or that has an error of which more is known here.
 

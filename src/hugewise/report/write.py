@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from hugewise.errors import StorageError
 from hugewise.files import drafted, made_folder, own, sync
 from hugewise.model.results import Results
 from hugewise.report.document import Document, figures
+from hugewise.report.drawing import Drawing, begun, drawn
 
 __all__ = ["held_folder", "write", "write_document"]
 
@@ -28,7 +28,6 @@ def write(results: Results, folder: Path | str) -> dict[str, Path]:
     be written, and UserError to root where the folder is another account's.
     """
     from hugewise.report import csv, json  # noqa: PLC0415  (as the engines below: only for those who write a report)
-    from hugewise.report.drawing import begun  # noqa: PLC0415
     from hugewise.report.study import report  # noqa: PLC0415
 
     data: dict[str, tuple[str, Iterable[bytes]]] = {
@@ -46,7 +45,7 @@ def write_document(
     document: Document,
     folder: Path | str,
     data: Mapping[str, tuple[str, Iterable[bytes]]],
-    drawing: subprocess.Popen[bytes] | None = None,
+    drawing: Drawing | None = None,
 ) -> dict[str, Path]:
     """Write the files of `data` (key -> name and content in pieces), the document's figures, report.md and report.html.
 
@@ -54,7 +53,6 @@ def write_document(
     where that is `begun`). Returns the path of each by its key. Raises StorageError, UserError.
     """
     from hugewise.report import images  # noqa: PLC0415
-    from hugewise.report.drawing import drawn  # noqa: PLC0415
     from hugewise.report.html import html  # noqa: PLC0415
     from hugewise.report.markdown import markdown  # noqa: PLC0415
 
