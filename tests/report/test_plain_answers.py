@@ -101,7 +101,9 @@ def test_it_has_the_size_the_room_the_blocks_and_the_unit() -> None:
         " to 42.0% lower."
     ) in told
     assert "latency_ns is in ns, lower is better: " in told
-    assert "The chance that any verdict of this run on its policies is wrong is at most 5%." in told
+    assert (
+        "The chance that any verdict of this run on its policies is wrong is at most 5%. That is said of this" in told
+    )
 
 
 def test_what_is_open_names_what_it_is_of_and_what_is_possible() -> None:
@@ -109,6 +111,38 @@ def test_what_is_open_names_what_it_is_of_and_what_is_possible() -> None:
     assert "Undecided: whether mthp-64k or thp is better than base cannot be told yet." in told
     assert "mthp-64k and base both ran once in each of 20 blocks" in told
     assert "leaves room for 3.0% lower to 1.0% higher; the best estimate is 1.0% lower." in told
+
+
+def test_whom_a_setting_reaches_and_what_the_program_needs_for_it_is_said() -> None:
+    """`Set thp` alone would give a heap in small pieces nothing."""
+    results = judged(("worse", 1.5), ("better", 0.6))
+    (cell,) = results.cells
+    (arm,) = (one for one in cell.arms if one.arm == "thp")
+    assert arm.deployment is not None
+    (host,) = (file for file in arm.deployment.files if file.scope == "host-now")
+    launcher = replace(host, kind="launcher", scope="process", content="export GLIBC_TUNABLES=a=1:b=2\n")
+    for files, said in (
+        ((host,), "It is set for every program of the host."),
+        (
+            (host, launcher),
+            "It is set for every program of the host, and the program is started with GLIBC_TUNABLES",
+        ),
+        ((launcher,), "The program is started with GLIBC_TUNABLES=a=1:b=2."),
+    ):
+        deployed = replace(arm, deployment=replace(arm.deployment, files=files))
+        one = replace(cell, arms=tuple(deployed if each.arm == "thp" else each for each in cell.arms))
+        assert said in words(header(page(replace(results, cells=(one,)))))
+        told = words(header(page(replace(results, cells=(one, replace(one, cell="again"))))))
+        assert f"; {said[0].lower()}{said[1:].rstrip('.')}" in told
+
+
+def test_what_is_judged_as_a_setting_says_what_pages_came_of_it() -> None:
+    results = judged(("undecided", 0.9))
+    (cell,) = results.cells
+    arms = tuple(replace(arm, judged="setting", delivered_share=0.0) for arm in cell.arms)
+    told = words(header(page(replace(results, cells=(replace(cell, arms=arms),)))))
+    assert "mthp-64k is judged as a setting, whatever pages come of it: 0% of the memory that it is about was" in told
+    assert "judged as a setting" not in words(header(page(results)))
 
 
 def test_the_exact_words_are_one_click_below() -> None:

@@ -93,7 +93,7 @@ def test_less_cpu_time_is_not_told_by_transactions_a_second() -> None:
     missed = Unmeasured(cell="tpcb", neighbour="select-only", arm="hugetlb-2m", pairs=90, seconds=5400.0)
     known = replace(page(replace(results, cells=()), study.name)[study.name], unmeasured=(missed,))
     assert "90 pairs" not in verdict_on(claim, {study.name: known}, (study,)).takes
-    assert "90 pairs" in verdict_on(replace(claim, metric="tps"), {study.name: known}, (study,)).takes
+    assert "90 pairs" in verdict_on(replace(claim, metrics=("tps",)), {study.name: known}, (study,)).takes
     first = next(cell for cell in results.cells if any(one.arm == "hugetlb-2m" for one in cell.comparisons))
     judged = next(one for one in first.comparisons if one.arm == "hugetlb-2m")
     less = with_declared(first, replace(judged, metric="server_cpu_us", verdict="better"))
@@ -135,7 +135,7 @@ def test_a_claim_that_nothing_can_reach_is_seen() -> None:
     for wrong in (
         replace(large, tested=(By(study=study.name, cells="memcache"),)),
         replace(large, worse=("mthp-64k",)),
-        replace(large, metric="no_such_metric"),
+        replace(large, metrics=("no_such_metric",)),
     ):
         assert list(reached(wrong, study)) == []
     vm = list(reached(BY_ID["1g-beats-thp"], STUDIES["redhat-2021-vm"]))

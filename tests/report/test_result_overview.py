@@ -167,7 +167,7 @@ def test_a_claim_that_nothing_tests_is_counted_by_what_it_waits_for() -> None:
     assert lpc["open: no study"] != "0" and lpc["open: no counter, or another machine"] != "0"
     title = published.load("percona-2019").source.title
     (section,) = (one for one in told.sections if one.title.startswith(title))
-    assert section.blocks[0] == Line("Of its 2 claims, none was decided here; open: 2 not run yet.")
+    assert section.blocks[0] == Line("Of its 2 claims, none was measured here. Not measured: 2 not run yet.")
 
 
 def test_an_arm_that_no_study_has_is_named() -> None:

@@ -8,10 +8,11 @@ from typing import Literal
 
 from hugewise.model.published_rows import Level, Measured
 
-__all__ = ["BEYOND", "NOT_HERE", "Size", "agreement", "agreement_of_change", "sign", "size", "trend"]
+__all__ = ["BEYOND", "NOT_HERE", "ROUNDED", "Size", "agreement", "agreement_of_change", "sign", "size", "trend"]
 
 NOT_HERE = "not measured here"
 BEYOND = "beyond what was published"
+ROUNDED = "an effect here, and the published 0% is rounded: it has room for the least that our interval has"
 _NONE_PUBLISHED = "an effect here, none published"
 
 Size = Literal["within", "rounded", "larger", "smaller"]
@@ -49,7 +50,7 @@ def agreement_of_change(percent: float | None, measured: Measured | None, ratio:
     """
     found = agreement(None if percent is None else sign(percent), measured, ratio)
     if percent == 0 and found == _NONE_PUBLISHED and size(percent, measured) in {"within", "rounded"}:
-        return "an effect here, and the published 0% is rounded: it has room for the least that our interval has"
+        return ROUNDED
     return found
 
 

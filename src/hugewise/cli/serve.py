@@ -111,7 +111,7 @@ def serve(run: Path, port: int | None, read: Callable[[Path], Results]) -> None:
         hint = "name another one, or leave it out: a free one is taken"
         raise UserError(f"--port {port}: {reason}", hint=hint) from None
     with server:
-        say(f"The report follows the run at {server.address} until Ctrl-C.")
+        say(f"The report follows the run at {server.address} until Ctrl-C (open all of it: its last part is a key).")
         try:
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:

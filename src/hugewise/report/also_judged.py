@@ -4,7 +4,7 @@ what, by how much, and what is open. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from hugewise.model.metric import Metric
@@ -13,7 +13,7 @@ from hugewise.report.sentences import effect_of, listed
 from hugewise.stats.end_points import END_POINTS
 from hugewise.visible import printable
 
-__all__ = ["Also", "also_judged", "decided", "in_exact_words", "in_short", "of_each"]
+__all__ = ["Also", "also_judged", "arms_of", "decided", "in_exact_words", "in_short", "of_each"]
 
 _END_POINTS = {"mean": "mean {}", "slow": "rate of slow runs by {}", "p99": "{} of the worst hundredth of runs"}
 
@@ -63,16 +63,24 @@ def in_short(cell: CellResult, arm: str) -> str:
     return ", and ".join(_told(cell, arm, lambda one: one.name))
 
 
-def of_each(cell: CellResult) -> str:
-    """The same of every arm by its name: `thp` is worse in p99_us; empty where nothing is said of any."""
-    arms = dict.fromkeys(one.comparison.arm for one in also_judged(cell))
-    return "; ".join(f"`{printable(arm)}` is {told}" for arm in arms if (told := in_short(cell, arm)))
+def of_each(cell: CellResult, first: Iterable[str]) -> str:
+    """The same of each arm by its name, these first: `thp` is worse in p99_us; empty where nothing is said of any."""
+    return "; ".join(f"`{printable(arm)}` is {told}" for arm in arms_of(cell, first) if (told := in_short(cell, arm)))
 
 
-def in_exact_words(cell: CellResult) -> str:
+def arms_of(cell: CellResult, first: Iterable[str]) -> list[str]:
+    """The arms of which something is judged beside the metric, these first."""
+    there = dict.fromkeys(one.comparison.arm for one in also_judged(cell))
+    return list(dict.fromkeys((*(arm for arm in first if arm in there), *there)))
+
+
+def in_exact_words(cell: CellResult, first: Iterable[str]) -> str:
     """``declared beside it: `thp` worse in p99_us +61% (+7% to +260%), better in fork_us −90% (−92% to −75%)``."""
-    arms = dict.fromkeys(one.comparison.arm for one in also_judged(cell))
-    told = [f"`{printable(arm)}` {', '.join(said)}" for arm in arms if (said := _told(cell, arm, _with_effect))]
+    told = [
+        f"`{printable(arm)}` {', '.join(said)}"
+        for arm in arms_of(cell, first)
+        if (said := _told(cell, arm, _with_effect))
+    ]
     return f"declared beside it: {'; '.join(told)}" if told else ""
 
 

@@ -158,7 +158,7 @@ def _made(
     beside: Sequence[Comparison] = (),
     trade: Trade = "",
 ) -> CellAnswer:
-    found = "; ".join(filter(None, (found, in_exact_words(cell))))
+    found = "; ".join(filter(None, (found, in_exact_words(cell, [one.arm for one in order]))))
     arm, base = arm_of(cell, setting or cell.baseline), arm_of(cell, cell.baseline)
     return CellAnswer(
         cell=cell.cell,

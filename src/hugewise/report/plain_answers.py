@@ -12,9 +12,9 @@ from hugewise.model.answer import CellAnswer
 from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report import numbers
-from hugewise.report.also_judged import Also, also_judged, decided, in_exact_words, in_short, of_each
+from hugewise.report.also_judged import Also, also_judged, arms_of, decided, in_exact_words, in_short, of_each
 from hugewise.report.cell_answers import answers, resting, selection, separately, unpriced
-from hugewise.report.sentences import better_direction, size_of
+from hugewise.report.sentences import arm_of, better_direction, listed, size_of
 from hugewise.visible import printable
 
 __all__ = ["caveats", "details", "headline", "in_a_line", "terms"]
@@ -30,12 +30,12 @@ def headline(cell: CellResult, one: CellAnswer) -> str:
         return f"{open_}; it is {known}." if known else f"{open_}."
     if one.state in ("set", "weigh") and rests is not None:
         return f"{one.text.removesuffix(f': {one.found}.')}: {_gain(cell, one, rests)}."
-    return f"{_without_effects(cell, one.text.removesuffix('.'))}."
+    return f"{_without_effects(cell, one, one.text.removesuffix('.'))}."
 
 
-def _without_effects(cell: CellResult, text: str) -> str:
+def _without_effects(cell: CellResult, one: CellAnswer, text: str) -> str:
     """What an answer says of its cell, without the effects of what was declared beside the metric."""
-    exact = in_exact_words(cell)
+    exact = in_exact_words(cell, one.ranked)
     return text.removesuffix(f"; {exact}") if exact else text
 
 
@@ -52,24 +52,35 @@ def details(cell: CellResult, one: CellAnswer) -> Iterator[str]:
     """Below it: how often both were measured, what that leaves room for, and what the metric is."""
     rests = resting(cell)
     if rests is None or one.state == "none":
-        yield from beside(cell)
+        yield from beside(cell, one)
         return
     size = size_of(rests) if one.state == "undecided" else None
     best = f"; the best estimate is {size}" if size is not None else ""
     both = f"`{printable(rests.arm)}` and `{printable(rests.baseline)}`"
     of = f"{printable(cell.metric.name)}, " if one.trade == "better beside" else ""  # the gain is told of another
     yield f"{both} both ran once in each of {_blocks(rests)}, in random order: {of}{_left(rests)}{best}."
-    yield from (f"{told[0].upper()}{told[1:]}." for told in _without_price(cell))
+    yield from (f"{told[0].upper()}{told[1:]}." for told in (*_reach(cell, one), *_without_price(cell)))
+    arm = arm_of(cell, rests.arm)
+    if arm is not None and arm.judged == "setting" and arm.delivered_share is not None:
+        yield (
+            f"`{printable(arm.arm)}` is judged as a setting, whatever pages come of it: "
+            f"{numbers.share(arm.delivered_share)} of the memory that it is about was backed as it promises."
+        )
     yield _is(cell.metric)
-    yield from beside(cell)
+    yield from beside(cell, one)
 
 
-def beside(cell: CellResult) -> Iterator[str]:
-    """What was declared to be judged beside the cell's metric, a line for each, the decided ones first."""
-    order = ("worse", "better", "equivalent", "undecided")
-    found = [one for one in also_judged(cell) if one.comparison.verdict in order]
-    for one in sorted(found, key=lambda each: order.index(each.comparison.verdict)):
-        yield f"Judged beside it: {_also(one)}{'' if one.end_point else f' {_is(one.metric)}'}"
+def beside(cell: CellResult, one: CellAnswer) -> Iterator[str]:
+    """What was declared to be judged beside the cell's metric, a line for each: of the best policy first, and what is
+    decided. A metric is explained where it comes first.
+    """
+    order, explained = ("worse", "better", "equivalent", "undecided"), set[str]()
+    arms = arms_of(cell, one.ranked)
+    found = [also for also in also_judged(cell) if also.comparison.verdict in order]
+    for also in sorted(found, key=lambda each: (arms.index(each.comparison.arm), order.index(each.comparison.verdict))):
+        new = not also.end_point and also.name not in explained
+        explained.add(also.name)
+        yield f"Judged beside it: {_also(also)}{f' {_is(also.metric)}' if new else ''}"
 
 
 def _also(also: Also) -> str:
@@ -86,15 +97,28 @@ def _also(also: Also) -> str:
 
 def in_a_line(cell: CellResult, one: CellAnswer) -> str:
     """The effect on one of several cells, below what to set for them: in brackets what is possible, and blocks."""
-    rests, known = resting(cell), of_each(cell)
+    rests, known = resting(cell), of_each(cell, one.ranked)
     if rests is None or one.state in ("leave", "none"):
-        return "; ".join(filter(None, (_without_effects(cell, one.found), known)))
+        return "; ".join(filter(None, (_without_effects(cell, one, one.found), known)))
     shown = f"{_changed(cell.metric.name, rests)} ({_left(rests)}; {_blocks(rests)})"
     if one.state == "undecided":
         shown = f"whether {separately(one.open, 'or')} is better cannot be told yet; `{printable(rests.arm)}`: {shown}"
     elif one.trade == "better beside":
         shown = f"{_gain(cell, one, rests)}; {shown}"
-    return "; ".join((shown, *_without_price(cell), *filter(None, (known,))))
+    return "; ".join((shown, *_reach(cell, one), *_without_price(cell), *filter(None, (known,))))
+
+
+def _reach(cell: CellResult, one: CellAnswer) -> Iterator[str]:
+    """Whom what is to be set reaches, and what the program needs for it."""
+    arm = arm_of(cell, one.setting or "")
+    if one.state not in ("set", "weigh") or arm is None or arm.deployment is None:
+        return
+    with_ = [line.removeprefix("export ") for line in arm.deployment.commands() if line.startswith("export ")]
+    started = f", and the program is started with {listed([f'`{printable(each)}`' for each in with_])}" if with_ else ""
+    if any(file.scope == "host-now" for file in arm.deployment.files):
+        yield f"it is set for every program of the host{started}"
+    elif started:
+        yield started.removeprefix(", and ")
 
 
 def _without_price(cell: CellResult) -> Iterator[str]:
@@ -124,7 +148,10 @@ def caveats(results: Results) -> Iterator[str]:
     found = answers(results)
     if any(one.state != "none" for one in found):
         wrong = numbers.percent(1 - results.confidence)
-        yield f"The chance that any verdict of this run on its policies is wrong is at most {wrong}."
+        yield (
+            f"The chance that any verdict of this run on its policies is wrong is at most {wrong}. That is said of "
+            "this machine and this run: other machines and other days were not measured."
+        )
     if any(one.state in ("set", "weigh") for one in found) and selection(results):
         yield (
             "The best of several policies was chosen by the same measurements that judge it, so expect a little less "

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from hugewise.analysis.forecast import TYPICAL, Forecast, Row
-from hugewise.analysis.signs import BEYOND, NOT_HERE, Size
+from hugewise.analysis.signs import BEYOND, NOT_HERE, ROUNDED, Size
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.published_rows import Measured, PublishedFinding, PublishedPoint
 from hugewise.report import needs, numbers, unmeasured
@@ -44,7 +44,10 @@ _LACKING = (
 )
 """Of the reasons of `analysis.beside`: the run had no such arm or cells, which another run may have."""
 _UNMEASURED = "no metric of this cell"
-_OPEN = ("equivalent here", "undecided here", "no verdict here", "not judged here", "no change published", BEYOND)
+_OPEN = (
+    *(ROUNDED, "equivalent here", "undecided here", "no verdict here", "not judged here", "no change published"),
+    BEYOND,
+)
 """What is open, the best founded first."""
 
 
@@ -233,6 +236,8 @@ def _takes(best: ClaimTold, untried: Sequence[str], ways: Sequence[Way]) -> Iter
         yield f"a margin below {abs(row.percent or 0):g}%"
     elif "; " in how:
         yield "a further run: those that there are disagree"
+    elif how.startswith(ROUNDED):
+        yield "a published change with more digits"
     elif how == BEYOND:
         yield f"a cell of what is said{f': {row.condition}' if isinstance(row, PublishedFinding) else ''}"
     elif how == "not judged here":

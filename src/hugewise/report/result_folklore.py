@@ -110,14 +110,14 @@ def reached(claim: CommonClaim, study: Study) -> Iterator[Way]:
                 continue
             if (arm := _arm(claim, there, cell)) is not None:
                 seen.add(label)
-                timed: Guests = "emulated" if study.guest is not None and claim.metric is None else ""
-                beside = claim.metric is not None and claim.metric != cell.metric.name
+                timed: Guests = "emulated" if study.guest is not None and not claim.metrics else ""
+                beside = bool(claim.metrics) and cell.metric.name not in claim.metrics
                 yield Way(study.name, label, labels, arm, scale, timed, beside=beside)
 
 
 def _arm(claim: CommonClaim, study: Study, cell: Resolved) -> str | None:
     """The first arm of the cell that the claim speaks of, where what is judged there is what it claims."""
-    if claim.metric is not None and claim.metric not in {cell.metric.name, *cell.used.also}:
+    if claim.metrics and not {cell.metric.name, *cell.used.also}.intersection(claim.metrics):
         return None
     named = cell.used.policies
     uses = {one.name: one for one in study.policies if named is None or one.name in named}
@@ -132,12 +132,14 @@ def _arm(claim: CommonClaim, study: Study, cell: Resolved) -> str | None:
 
 def _beside(claim: CommonClaim, found: Mapping[str, PageData]) -> tuple[str, tuple[str, ...]]:
     """By what its arms were judged, where runs compared them and not by what is claimed; and on which pages."""
-    every = [vote for vote in _compared(claim, found) if vote.one.metric != claim.metric]
-    if claim.metric is None or not every:
+    every = [vote for vote in _compared(claim, found) if vote.one.metric not in claim.metrics]
+    if not claim.metrics or not every:
         return NOTHING, ()
     names = ", ".join(dict.fromkeys(vote.one.metric for vote in every))
     cells = ", ".join(dict.fromkeys(vote.cell for vote in every))
-    return f"{cells}: judged by {names}, not by {claim.metric}", tuple(dict.fromkeys(vote.page for vote in every))
+    return f"{cells}: judged by {names}, not by {' or '.join(claim.metrics)}", tuple(
+        dict.fromkeys(vote.page for vote in every)
+    )
 
 
 def _votes(claim: CommonClaim, found: Mapping[str, PageData]) -> Iterator[_Vote]:
@@ -158,7 +160,7 @@ def _compared(claim: CommonClaim, found: Mapping[str, PageData]) -> Iterator[_Vo
 def _of_cell(claim: CommonClaim, page: str, data: PageData, results: Results, cell: CellResult) -> Iterator[_Vote]:
     guests = {} if results.guests is None else {one.arm: one.backing.pages for one in results.guests.arms}
     emulated = results.guests is not None and results.guests.accelerator == "tcg"
-    if emulated and claim.metric is None:  # what is counted there is no speed
+    if emulated and not claim.metrics:  # what is counted there is no speed
         return
     sides = {arm.arm: (arm.policy, guests.get(arm.arm, "")) for arm in cell.arms}
     nothing = ("", "")
@@ -174,8 +176,8 @@ def _is_of(claim: CommonClaim, own: str, one: Comparison) -> bool:
     """Whether the comparison is of what is claimed: memory and the number of faults are no part of a claim that does
     not name them.
     """
-    if claim.metric is not None:
-        return one.metric == claim.metric
+    if claim.metrics:
+        return one.metric in claim.metrics
     return one.metric == own or not one.metric.endswith(("_bytes", "_faults"))
 
 
@@ -231,4 +233,4 @@ def _takes(claim: CommonClaim, found: Mapping[str, PageData], studies: Sequence[
     every = [way for name in named for study in studies if study.name == name for way in reached(claim, study)]
     if every:
         return "; or ".join(way_words(way, tuple(found.values())) for way in every[:3])
-    return f"a study of {', '.join(named)} that judges {claim.metric or 'it'}"
+    return f"a study of {', '.join(named)} that judges {' or '.join(claim.metrics) or 'it'}"

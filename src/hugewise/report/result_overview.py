@@ -41,10 +41,11 @@ __all__ = ["check", "folklore", "overview", "pages", "write"]
 
 _BECAUSE: Mapping[WhyOpen, str] = {
     "not run": "not run yet",
-    "undecided or not judged": "measured with too few pairs or beside what is judged",
+    "undecided or not judged": "with too few pairs or beside what is judged",
     "no counter, or another machine": "not measurable on the machines of the runs",
     "no study": "that no study judges, or of which no change is printed",
 }
+_MEASURED: WhyOpen = "undecided or not judged"
 _WITHIN = "published change within our interval"
 _CLAIM = ("claim", "here", "what was found, or why not", "what it would take", "page")
 
@@ -119,13 +120,17 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
 
 
 def _outcome(answers: Collection[ClaimAnswer]) -> str:
-    """What became of a publication's claims, in a sentence."""
+    """What became of a publication's claims, in two sentences: of those that were measured, and of the others."""
     counts, reasons = Counter(one.standing for one in answers), Counter(one.open for one in answers)
-    settled = [f"{counts[word]} {word}" for word in STANDINGS if word != OPEN and counts[word]]
-    open_ = ", ".join(f"{reasons[why]} {_BECAUSE[why]}" for why in REASONS if reasons[why])
+    told = [f"{counts[word]} {word}" for word in STANDINGS if word != OPEN and counts[word]]
+    told += [f"{reasons[_MEASURED]} {_BECAUSE[_MEASURED]}"] if reasons[_MEASURED] else []
+    others = {why: reasons[why] for why in REASONS if why != _MEASURED and reasons[why]}
+    met = len(answers) - sum(others.values())
     of = f"Of its {len(answers)} claim{'' if len(answers) == 1 else 's'}"
-    told = " and ".join(settled) or "none was decided here"
-    return f"{of}, {told}{f'; open: {open_}' if open_ else ''}."
+    told_ = f": {', '.join(told)}" if told else ""
+    measured = f"{of}, {met or 'none'} {'was' if met < 2 else 'were'} measured here{told_}."
+    without = ", ".join(f"{count} {_BECAUSE[why]}" for why, count in others.items())
+    return f"{measured} Not measured: {without}." if without else measured
 
 
 def _pages(found: Mapping[str, PageData]) -> Table:

@@ -27,7 +27,7 @@ class CommonClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     programs    kinds of servers, names of programs, or `lib:NAME` for those that have that allocator mapped
     expects     equivalent: the claim is that `better` is as good as `worse`, not that it is better
-    metric      of the comparisons that test it; null: what each cell judges of speed
+    metrics     of the comparisons that test it; none: what each cell judges of speed
     tested      what tests it; none: no study of hugewise does
     takes       where none does: what a test would take
     """
@@ -39,7 +39,7 @@ class CommonClaim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     sources: tuple[str, ...]
     programs: tuple[str, ...] = ()
     expects: Literal["better", "equivalent"] = "better"
-    metric: str | None = None
+    metrics: tuple[str, ...] = ()
     tested: tuple[TestedBy, ...] = ()
     takes: str = ""
 

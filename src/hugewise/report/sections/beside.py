@@ -174,7 +174,7 @@ def judged(beside: Beside) -> Iterator[str]:
         if point.measured is not None and point.measured.verdict != "not judged" and point.percent is not None:
             yield (
                 f"{point.cell}, {point.policy}: published {point.quantity} {published_change(point)} ({point.arm}); "
-                f"here {_measured(point.measured)}: {point.agreement}"
+                f"here {_measured(point.measured)}: {'; '.join(filter(None, (point.agreement, published_size(point))))}"
                 f"{f', {_points(point.points)}' if point.points is not None else ''}"
             )
     for finding in beside.findings:
