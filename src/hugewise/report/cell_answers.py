@@ -80,7 +80,8 @@ def _of_cell(results: Results, cell: CellResult) -> CellAnswer:
         names = separately((one.arm for one in undecided), "or")
         found = f"whether {names} is better than {_base(cell)} is open; {of}{_effect(cell, rests)}"
         return _made(cell, "undecided", None, "Undecided", found, rests=rests, order=order)
-    for beside in better_beside(cell)[:1]:
+    if several := better_beside(cell):
+        beside = several[0]
         name, names = f"`{printable(beside.arm)}`", listed([one.name for one in decided(cell, beside.arm, "better")])
         same = f"makes no difference above {percent(results.margin)} in {printable(cell.metric.name)}"
         what = f"Yours to weigh, as {name} {same} and is better in {names}{''.join(_prices(cell, beside).values())}"

@@ -113,12 +113,14 @@ def _reach(cell: CellResult, one: CellAnswer) -> Iterator[str]:
     arm = arm_of(cell, one.setting or "")
     if one.state not in ("set", "weigh") or arm is None or arm.deployment is None:
         return
-    with_ = [line.removeprefix("export ") for line in arm.deployment.commands() if line.startswith("export ")]
-    started = f", and the program is started with {listed([f'`{printable(each)}`' for each in with_])}" if with_ else ""
+    exports = [line.removeprefix("export ") for line in arm.deployment.commands() if line.startswith("export ")]
+    told = []
     if any(file.scope == "host-now" for file in arm.deployment.files):
-        yield f"it is set for every program of the host{started}"
-    elif started:
-        yield started.removeprefix(", and ")
+        told.append("it is set for every program of the host")
+    if exports:
+        told.append(f"the program is started with {listed([f'`{printable(each)}`' for each in exports])}")
+    if told:
+        yield ", and ".join(told)
 
 
 def _without_price(cell: CellResult) -> Iterator[str]:

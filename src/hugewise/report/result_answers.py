@@ -45,7 +45,12 @@ _LACKING = (
 """Of the reasons of `analysis.beside`: the run had no such arm or cells, which another run may have."""
 _UNMEASURED = "no metric of this cell"
 _OPEN = (
-    *(ROUNDED, "equivalent here", "undecided here", "no verdict here", "not judged here", "no change published"),
+    ROUNDED,
+    "equivalent here",
+    "undecided here",
+    "no verdict here",
+    "not judged here",
+    "no change published",
     BEYOND,
 )
 """What is open, the best founded first."""

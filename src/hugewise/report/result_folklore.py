@@ -137,9 +137,8 @@ def _beside(claim: CommonClaim, found: Mapping[str, PageData]) -> tuple[str, tup
         return NOTHING, ()
     names = ", ".join(dict.fromkeys(vote.one.metric for vote in every))
     cells = ", ".join(dict.fromkeys(vote.cell for vote in every))
-    return f"{cells}: judged by {names}, not by {' or '.join(claim.metrics)}", tuple(
-        dict.fromkeys(vote.page for vote in every)
-    )
+    pages = tuple(dict.fromkeys(vote.page for vote in every))
+    return f"{cells}: judged by {names}, not by {' or '.join(claim.metrics)}", pages
 
 
 def _votes(claim: CommonClaim, found: Mapping[str, PageData]) -> Iterator[_Vote]:

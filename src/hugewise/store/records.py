@@ -349,9 +349,11 @@ class Run:
 
     def goes_on_from(self, earlier: Run) -> bool:
         """Whether this is `earlier` with more behind it: its records and its closed blocks are the first ones here."""
-        whole = self.chained and earlier.chained and not (self.left_out or earlier.left_out)
-        blocks = self.blocks[: len(earlier.blocks)] == earlier.blocks
-        return whole and self.records[: len(earlier.records)] == earlier.records and blocks
+        return (
+            (self.chained and earlier.chained and not (self.left_out or earlier.left_out))
+            and self.records[: len(earlier.records)] == earlier.records
+            and self.blocks[: len(earlier.blocks)] == earlier.blocks
+        )
 
     @property
     def closed(self) -> Closed | None:
