@@ -19,6 +19,7 @@ from hypothesis import settings
 from hugewise import beneath
 from hugewise.errors import LockedError
 from hugewise.host import recovery
+from tests.memory import Whole
 from tests.progress import Parts, part
 from tests.state import changed, page_state
 
@@ -32,6 +33,7 @@ settings.register_profile("explore", derandomize=False)
 settings.load_profile("explore" if os.environ.get("HUGEWISE_EXPLORE") == "1" else "same")
 
 
+MEMORY = Whole()
 HOST = {"host", "inspection", "machine", "policies", "workloads"}
 """Parts whose tests look at this machine's pages."""
 
@@ -54,6 +56,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     marked = any(item.get_closest_marker(name) is not None for name in ("whole", "boots", "looks"))
     if marked or part(item.path) in HOST:
         item.add_marker(pytest.mark.xdist_group("host"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Who looks at pages finds memory that has huge ones, whatever the tests before have left."""
+    if item.get_closest_marker("xdist_group") is not None:
+        MEMORY.make()
 
 
 @pytest.fixture(scope="session", autouse=True)

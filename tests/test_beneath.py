@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
 import subprocess
@@ -229,13 +230,53 @@ def test_a_folder_in_which_somebody_writes_is_removed(theirs: Path) -> None:
     ) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"ready\n"
-        begun = time.monotonic()
         try:
-            discard(theirs)
+            with Folder.open(theirs.parent) as held:
+                held.remove("theirs", patience=60)
         finally:
             writer.kill()
     assert not theirs.exists()
-    assert time.monotonic() - begun < 60
+
+
+def test_every_folder_in_which_there_are_folders_is_taken_before_anything_is_removed(
+    theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes in the deepest one would else put in new things for as long as those above it are removed."""
+    for depth in range(20):
+        here = theirs.joinpath(*["d"] * depth)
+        here.mkdir(exist_ok=True)
+        for number in range(5):
+            (here / f"n{number}").mkdir()
+            (here / f"f{number}").touch()
+    done: list[str] = []
+
+    def told(name: str) -> None:
+        real = getattr(os, name)
+
+        def call(*args: object, **more: object) -> None:
+            real(*args, **more)
+            done.append(name)
+
+        monkeypatch.setattr(os, name, call)
+
+    for name in ("fchmod", "rmdir", "unlink"):
+        told(name)
+    discard(theirs)
+    assert not theirs.exists()
+    assert done[:20] == ["fchmod"] * 20
+    assert done.count("rmdir") == 20 + 20 * 5
+    assert done.count("unlink") == 20 * 5
+
+
+def test_a_removal_is_given_up_in_the_middle_of_a_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "many/files").mkdir(parents=True)
+    for number in range(100):
+        (tmp_path / f"many/files/{number}").touch()
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
+    with Folder.open(tmp_path) as held, pytest.raises(TimeoutError, match="keeps writing.*many"):
+        held.remove("many", patience=50)
+    assert 0 < len([*(tmp_path / "many/files").iterdir()]) < 100
 
 
 def test_a_removal_is_given_up_in_the_end(tmp_path: Path) -> None:

@@ -11,12 +11,11 @@ where owners are not looked at: the system lets them read no more than they may.
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -299,32 +298,32 @@ def _empty(top: int, end: float) -> None:
     depth never matters, nor the length of a path. Raises OSError, when all that can be removed is.
     """
     _take(top)
-    names = (f".{secrets.token_hex(8)}-{number}" for number in itertools.count())
     stuck: dict[str, OSError] = {}
     for _ in range(_ATTEMPTS):
-        pending = [name for name in _names(top) if name not in stuck]
-        if not pending:
-            break
-        # First every folder is taken, then their files go: who still writes has least time for it.
-        taken = []
+        left = set(stuck)
+        # First the folders that have folders are taken, down to the last one, and nothing else is done: whoever still
+        # writes in one of them would else make new things as fast as those above it go.
+        pending = [name for name in _with_folders(top) if name not in left]
         while pending:
-            with _within(end), _sticking(stuck, name := pending.pop()):
+            with _sticking(stuck, name := pending.pop()):
+                if not _unlinked(top, name):  # no mount is entered: it is busy
+                    _lift(top, name, _with_folders, pending, end)
+        if not (pending := [name for name in _names(top) if name not in left]):
+            break
+        while pending:
+            with _sticking(stuck, name := pending.pop()):
+                _within(end)
                 if not _unlinked(top, name):
-                    taken.append(name)
-                    _lift(top, name, names, pending)
-        for name in taken:
-            with _within(end), _sticking(stuck, name):
-                _clear(top, name)
+                    _lift(top, name, _names, pending, end)
+                    _unlinked(top, name)
     if stuck:
         first = next(iter(stuck.values()))
         raise OSError(first.errno, f"{first.strerror} ({first.filename!r}, in it)")
 
 
-@contextmanager
-def _within(end: float) -> Iterator[None]:
+def _within(end: float) -> None:
     if time.monotonic() > end:
         raise TimeoutError(errno.ETIMEDOUT, "somebody else keeps writing there")
-    yield
 
 
 @contextmanager
@@ -337,40 +336,37 @@ def _sticking(stuck: dict[str, OSError], name: str) -> Iterator[None]:
             stuck.setdefault(name, error)
 
 
-def _lift(top: int, name: str, names: Iterator[str], lifted: list[str]) -> None:
-    """Take the folder `name` of `top`, and move the filled folders in it into `top`: their new names are `lifted`.
-    Raises OSError for the first that stays, when the others are done.
+def _with_folders(folder: int) -> list[str]:
+    """The folders in `folder` that may have folders in them: a link count of two says that they have none (a file
+    system that does not count them, as Btrfs, says one).
+    """
+    found = []
+    for name in _names(folder):
+        with suppress(OSError):  # it is gone by now
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode) and status.st_nlink != 2:
+                found.append(name)
+    return found
+
+
+def _lift(top: int, name: str, which: Callable[[int], list[str]], lifted: list[str], end: float) -> None:
+    """Take the folder `name` of `top`, and remove what `which` names of it; a folder with something in it is moved into
+    `top` instead: its new name is `lifted`. Raises OSError for the first that stays, when the others are done.
     """
     stuck: dict[str, OSError] = {}
     folder = os.open(name, _FOLDER, dir_fd=top)
     try:
         _take(folder)
-        with os.scandir(folder) as found:
-            below = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
-        for each in below:
+        for each in which(folder):
+            _within(end)
             with _sticking(stuck, each):
                 if not _unlinked(folder, each):
-                    os.rename(each, new := next(names), src_dir_fd=folder, dst_dir_fd=top)
+                    os.rename(each, new := f".{secrets.token_hex(16)}", src_dir_fd=folder, dst_dir_fd=top)
                     lifted.append(new)
     finally:
         os.close(folder)
     for error in stuck.values():
         raise error
-
-
-def _clear(top: int, name: str) -> None:
-    """Remove the folder `name` of `top`, in which only files are left. Raises OSError."""
-    stuck: dict[str, OSError] = {}
-    folder = os.open(name, _FOLDER, dir_fd=top)
-    try:
-        for each in _names(folder):
-            with _sticking(stuck, each):
-                _unlinked(folder, each)
-    finally:
-        os.close(folder)
-    for error in stuck.values():
-        raise error
-    _unlinked(top, name)
 
 
 def discard(path: Path) -> None:

@@ -125,7 +125,8 @@ def test_from_an_empty_host_to_a_run_that_is_confirmed_on_another(installed: Rac
     folder = next(path for path in (results / "fleets" / "slept").iterdir() if path != fleet.folder)
     again = Driven(rack, "confirm", str(run), "--measured", str(folder), "--json").end()
     (verdict,) = msgspec.json.decode(again, type=list[TransferredVerdict])
-    assert (verdict.host, verdict.state, verdict.prior_hosts) == ("beta", "confirmed", 1)
+    assert (verdict.host, verdict.prior_hosts) == ("beta", 1)
+    assert verdict.state in ("confirmed", "confirmed, other size")  # the size is this moment's
 
 
 def test_what_keeps_a_host_from_taking_part_is_told_before_anything_is_begun(installed: Rack) -> None:

@@ -129,8 +129,10 @@ def test_a_guest_that_panics_fails_its_attempt_with_its_last_words_and_the_run_g
     need_program("mke2fs", "e2fsprogs")
     results = hugewise.run(hugewise.load(runs.write(tmp_path, PANIC)), results=tmp_path / "results")
     assert results.state == "finished"
-    assert Counter((a.arm, a.state) for a in results.attempts) == {("base", "accepted"): 2, ("thp", "failed"): 2}
-    for attempt in results.attempts:
+    # One that this busy host disturbed is measured again.
+    counted = [attempt for attempt in results.attempts if attempt.state != "rejected"]
+    assert Counter((a.arm, a.state) for a in counted) == {("base", "accepted"): 2, ("thp", "failed"): 2}
+    for attempt in counted:
         if attempt.state == "accepted":
             continue
         assert attempt.reason is not None

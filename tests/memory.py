@@ -1,0 +1,51 @@
+"""Memory in which the kernel finds huge pages: what tests of page sizes need, and what hours of other tests take.
+
+A tree of files that is made and removed leaves inodes and names in slabs, which cannot be moved: compaction alone does
+not bring huge pages back.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from hugewise.host.local_host import LocalHost
+from hugewise.machine.free_memory import free_memory
+from hugewise.machine.proc import meminfo
+from hugewise.model.pages import PageSizes
+
+__all__ = ["Whole", "huge_share"]
+
+ENOUGH = 4 << 30
+"""Bytes in free blocks of a huge page or more: more than any test maps."""
+AGAIN_S = 60.0
+
+
+def huge_share() -> float:
+    """The share of the free memory that is in blocks of a huge page; 1 where there are none."""
+    host = LocalHost()
+    pmd = PageSizes.discover(host).pmd
+    if pmd is None:
+        return 1.0
+    free = free_memory(host, os.sysconf("SC_PAGE_SIZE"), pmd)
+    return free.huge / free.all
+
+
+class Whole:
+    """Has the kernel give up its caches and compact its memory, where little of it is in blocks of a huge page; at most
+    once a minute. As an ordinary user nothing happens.
+    """
+
+    def __init__(self) -> None:
+        self._tried = -AGAIN_S
+
+    def make(self) -> None:
+        """Look, and do it where there is need."""
+        if os.geteuid() != 0 or time.monotonic() - self._tried < AGAIN_S:
+            return
+        host = LocalHost()
+        known = meminfo(host)
+        if huge_share() * known["MemFree"] < min(ENOUGH, 0.3 * known["MemTotal"]):
+            self._tried = time.monotonic()
+            host.write("/proc/sys/vm/drop_caches", "3")
+            host.write("/proc/sys/vm/compact_memory", "1")
