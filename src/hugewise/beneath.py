@@ -11,6 +11,7 @@ where owners are not looked at: the system lets them read no more than they may.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import secrets
 import stat
@@ -32,6 +33,7 @@ PATIENCE_S = 600.0
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a pipe is opened without a writer
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NUMBERS = itertools.count()  # of names that none has had
 _ATTEMPTS = 16  # against an account that puts something where root has just removed something
 _FILLED = (errno.ENOTEMPTY, errno.EEXIST)
 _CHANGED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # what was looked at is gone, or something else
@@ -361,7 +363,9 @@ def _lift(top: int, name: str, which: Callable[[int], list[str]], lifted: list[s
             _within(end)
             with _sticking(stuck, each):
                 if not _unlinked(folder, each):
-                    os.rename(each, new := f".{secrets.token_hex(16)}", src_dir_fd=folder, dst_dir_fd=top)
+                    os.rename(
+                        each, new := f".{secrets.token_hex(8)}-{next(_NUMBERS)}", src_dir_fd=folder, dst_dir_fd=top
+                    )
                     lifted.append(new)
     finally:
         os.close(folder)

@@ -51,7 +51,10 @@ def test_it_makes_no_difference_where_they_are_drawn(
     with drawn(several) as beside:
         apart = list(beside)
     assert len(begun) == 1
-    assert apart == [images.render(spec) for spec in several]
+    assert [one.svg for one in apart] == [images.render(spec) for spec in several]
+    made = {number: one.png for number, one in enumerate(apart) if one.png}
+    assert set(made) == set(range(1, len(several), 2)), "every second one, as the other process makes the others"
+    assert all(png == images.png(images.standalone(apart[number].svg)) for number, png in made.items())
 
 
 @pytest.mark.usefixtures("several")
@@ -72,7 +75,7 @@ def test_one_cpu_is_not_shared(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})
     with drawn(several) as found:
-        assert next(found).startswith("<svg")
+        assert next(found).svg.startswith("<svg")
     assert begun == []
 
 
@@ -100,14 +103,18 @@ def test_where_no_process_draws_they_are_drawn_here(
     """Python was embedded or removed, or is one that does not find hugewise."""
     monkeypatch.setattr(sys, "executable", program)
     with drawn(several) as found:
-        assert list(found) == [images.render(spec) for spec in several]
+        assert [one.svg for one in found] == [images.render(spec) for spec in several]
 
 
-def test_a_figure_that_came_in_part_is_drawn_here(several: list[Mapping[str, Any]], tmp_path: Path) -> None:
+@pytest.mark.parametrize("lengths", [r"\377" + r"\0" * 15, r"\4" + r"\0" * 7 + r"\377" + r"\0" * 7])
+def test_a_figure_that_came_in_part_is_drawn_here(
+    several: list[Mapping[str, Any]], lengths: str, tmp_path: Path
+) -> None:
+    """Its SVG, or the PNG behind that."""
     script = tmp_path / "half"
-    script.write_text("#!/bin/sh\nprintf '\\377\\0\\0\\0\\0\\0\\0\\0<svg'\n")
+    script.write_text(f"#!/bin/sh\nprintf '{lengths}<svg'\n")
     script.chmod(0o755)
     with pytest.MonkeyPatch.context() as meanwhile:
         meanwhile.setattr(sys, "executable", str(script))
         with drawn(several) as found:
-            assert list(found) == [images.render(spec) for spec in several]
+            assert [one.svg for one in found] == [images.render(spec) for spec in several]

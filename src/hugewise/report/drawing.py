@@ -1,11 +1,14 @@
-"""The figures of a report as SVG: where there are many, in a process beside this one, which has other work meanwhile.
+"""The figures of a report as SVG and PNG: where there are many, in a process beside this one, which has other work
+meanwhile.
 
-What draws (`images.render`) takes 35 ms a figure, however little is in it: of a run of many cells more than all else
-that is written. It holds the interpreter's lock, so that a thread would gain nothing; and it takes 130 MiB, so that
-there is one such process and not several.
+What draws (`images.render`) takes 35 ms a figure, however little is in it, and a PNG 25 ms: of a run of many cells more
+than all else that is written. They hold the interpreter's lock, so that a thread would gain nothing; and what draws
+takes 130 MiB, so that there is one such process and not several. It draws every SVG, and makes the PNG of every second
+one: so both processes have about as much to do.
 
-The process reads all that is to be drawn from stdin, and writes to stdout, for each in its order, a length and its
-SVG. It takes half a second to be ready: where many figures are to come it is begun before they are known.
+The process reads all that is to be drawn from stdin, and writes to stdout, for each in its order, the length of its SVG
+and that of its PNG (0 where it makes none), and the two. It takes half a second to be ready: where many figures are to
+come it is begun before they are known.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
@@ -27,13 +30,21 @@ from hugewise.errors import StorageError
 from hugewise.processes import die_with_parent
 from hugewise.report import images
 
-__all__ = ["Drawing", "begun", "drawn"]
+__all__ = ["Drawing", "Drawn", "begun", "drawn"]
+
+
+class Drawn(NamedTuple):
+    """A figure as `images.render` makes it, and as `images.png` does where its process had the time: else empty."""
+
+    svg: str
+    png: bytes = b""
+
 
 Drawing = subprocess.Popen[bytes]
 """The process that draws."""
 
 _MANY = 24  # figures that are worth the start of a process, half a second
-_LENGTH = struct.Struct("<Q")
+_LENGTHS = struct.Struct("<QQ")
 _NOTHING = {"data": {"values": []}, "mark": "bar"}
 
 
@@ -52,14 +63,14 @@ def begun(expected: int) -> Iterator[Drawing | None]:
 
 
 @contextmanager
-def drawn(specs: Sequence[Mapping[str, Any]], process: Drawing | None = None) -> Iterator[Iterator[str]]:
-    """The SVG of each specification, in their order, as `images.render` makes it; to ask for the next one raises
-    StorageError where there can be none. `process`: the one that has `begun`, which draws these alone.
+def drawn(specs: Sequence[Mapping[str, Any]], process: Drawing | None = None) -> Iterator[Iterator[Drawn]]:
+    """The figure of each specification, in their order; to ask for the next one raises StorageError where there can be
+    none. `process`: the one that has `begun`, which draws these alone.
     """
     with ExitStack() as stack:
         process = process or stack.enter_context(begun(len(specs)))
         if process is None:
-            yield map(images.render, specs)
+            yield (Drawn(images.render(spec)) for spec in specs)
             return
         assert process.stdin is not None
         assert process.stdout is not None
@@ -85,24 +96,24 @@ def _ask(stdin: IO[bytes], specs: bytes) -> None:
         stdin.write(specs)
 
 
-def _answer(stdout: IO[bytes]) -> str:
-    """The next figure; empty where it ends before."""
-    length = stdout.read(_LENGTH.size)
-    if len(length) < _LENGTH.size:
-        return ""
-    (size,) = _LENGTH.unpack(length)
-    svg = stdout.read(size)
-    return svg.decode() if len(svg) == size else ""
+def _answer(stdout: IO[bytes]) -> Drawn | None:
+    """The next figure; None where it ends before."""
+    lengths = stdout.read(_LENGTHS.size)
+    if len(lengths) < _LENGTHS.size:
+        return None
+    sizes = _LENGTHS.unpack(lengths)
+    svg, png = (stdout.read(size) for size in sizes)
+    return Drawn(svg.decode(), png) if (len(svg), len(png)) == sizes else None
 
 
-def _here(process: Drawing, spec: Mapping[str, Any]) -> str:
+def _here(process: Drawing, spec: Mapping[str, Any]) -> Drawn:
     """A figure that the process owes: drawn here where it has ended by itself, as one does that does not find hugewise
     (whose modules this process may have from another place), or that has an error of which more is known here.
 
     Raises StorageError where it was killed, as for want of memory: it would be no other here.
     """
     if process.wait() >= 0:
-        return images.render(spec)
+        return Drawn(images.render(spec))
     raise StorageError(
         "the report cannot be written: the process that draws its figures was killed",
         hint="free some memory, then: hugewise report RUN",
@@ -116,12 +127,13 @@ def main() -> None:
     images.render(_NOTHING)  # the engine is there when the figures are
     # A pipe has room for 64 KiB, less than many a figure, and who reads it may be long at another: it draws meanwhile.
     with ThreadPoolExecutor(1) as writer:
-        for spec in msgspec.msgpack.decode(sys.stdin.buffer.read()):
-            writer.submit(_say, images.render(spec).encode())
+        for number, spec in enumerate(msgspec.msgpack.decode(sys.stdin.buffer.read())):
+            svg = images.render(spec)
+            writer.submit(_say, svg.encode(), images.png(images.standalone(svg)) if number % 2 else b"")
 
 
-def _say(svg: bytes) -> None:
-    sys.stdout.buffer.write(_LENGTH.pack(len(svg)) + svg)
+def _say(svg: bytes, png: bytes) -> None:
+    sys.stdout.buffer.write(_LENGTHS.pack(len(svg), len(png)) + svg + png)
     sys.stdout.buffer.flush()
 
 

@@ -66,12 +66,12 @@ def write_document(
             paths |= _written(held, place, {"markdown": ("report.md", (markdown(document).encode(),))})
             if several:
                 with _below(held, FIGURES) as below:
-                    for figure, svg in zip(several, drawings, strict=True):
-                        inline[figure.key] = images.inline(svg, name=f"figure-{figure.key}", title=figure.text)
-                        alone = images.standalone(svg)
+                    for figure, made in zip(several, drawings, strict=True):
+                        inline[figure.key] = images.inline(made.svg, name=f"figure-{figure.key}", title=figure.text)
+                        alone = images.standalone(made.svg)
                         files = {
                             f"{figure.key}.{kind}": (f"{figure.stem}.{kind}", (content,))
-                            for kind, content in (("svg", alone.encode()), ("png", images.png(alone)))
+                            for kind, content in (("svg", alone.encode()), ("png", made.png or images.png(alone)))
                         }
                         paths |= _written(below, place / FIGURES, files)
                     _sync(below)
