@@ -47,7 +47,8 @@ PLACE = Path(".bench/report")
 
 
 class Cost(NamedTuple):
-    """Of a process that tells a run: seconds, peak bytes with those of processes that it starts, bytes of report.html
+    """Of a process that tells a run: seconds, peak bytes with those of processes that it starts (`proportional`: what
+    libraries have in common counts once), bytes of report.html
     and of report.json; and the seconds until a browser shows the page, where there is one.
     """
 
@@ -127,14 +128,15 @@ def child(path: Path) -> None:
 
 @contextmanager
 def watched(every: float = 0.2) -> Iterator[list[int]]:
-    """Meanwhile the resident bytes of this process and those that it has started, all together, every so many seconds;
-    pages of libraries that they share count in each.
+    """Meanwhile the bytes that this process and those that it has started hold together, every so many seconds, of the
+    times at which it may be the most: their `resident` bytes, which cost less to ask for, are never below that.
     """
-    found, over = [resident()], threading.Event()
+    found, over = [proportional()], threading.Event()
 
     def look() -> None:
         while not over.wait(every):
-            found.append(resident())
+            if resident() > max(found):
+                found.append(proportional())
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
@@ -146,14 +148,30 @@ def watched(every: float = 0.2) -> Iterator[list[int]]:
 
 
 def resident() -> int:
-    """Resident bytes of this process and of its children that live, by /proc/PID/stat (fields 4 and 24 of proc(5))."""
-    own, pages = os.getpid(), 0
+    """Resident bytes of this process and of its children that live; pages that they share count in each."""
+    return sum(size for _, size in _family())
+
+
+def proportional() -> int:
+    """Bytes of this process and of its children that live, a page that several have shared out among them: Pss of
+    /proc/PID/smaps_rollup (proc(5)).
+    """
+    found = 0
+    for pid, _ in _family():
+        for line in _told(Path(f"/proc/{pid}/smaps_rollup")).splitlines():
+            if line.startswith("Pss:"):
+                found += int(line.split()[1]) << 10
+    return found
+
+
+def _family() -> Iterator[tuple[str, int]]:
+    """Number and resident bytes of this process and its children, by /proc/PID/stat (fields 4 and 24 of proc(5))."""
+    own = os.getpid()
     for path in Path("/proc").glob("[0-9]*/stat"):
         _, _, told = _told(path).rpartition(")")
         fields = told.split()
         if fields and own in (int(path.parent.name), int(fields[1])):
-            pages += int(fields[21])
-    return pages * resource.getpagesize()
+            yield path.parent.name, int(fields[21]) * resource.getpagesize()
 
 
 def _told(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -83,7 +84,7 @@ def test_a_page_is_opened_in_a_browser(tmp_path: Path) -> None:
 
 
 def test_the_memory_of_what_a_process_starts_counts_too() -> None:
-    before = report.resident()
+    before = report.proportional()
     program = "import sys; held = bytes(range(256)) * (64 << 12); print(len(held), flush=True); sys.stdin.read()"
     command = [sys.executable, "-S", "-c", program]
     with report.watched(0.01) as seen, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:
@@ -92,3 +93,20 @@ def test_the_memory_of_what_a_process_starts_counts_too() -> None:
         while max(seen) - before < 64 << 20:
             time.sleep(0.01)
         one.stdin.close()
+
+
+def test_what_two_processes_share_counts_once() -> None:
+    """A fork has all pages of its parent, and none of its own before it writes."""
+    before, resident = report.proportional(), report.resident()
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(write)
+        os.read(read, 1)
+        os._exit(0)
+    try:
+        assert report.resident() > 1.5 * resident
+        assert report.proportional() < 1.3 * before
+    finally:
+        os.close(write)
+        os.waitpid(child, 0)
+        os.close(read)
