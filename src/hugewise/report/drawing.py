@@ -30,10 +30,10 @@ from hugewise.errors import StorageError
 from hugewise.processes import die_with_parent
 from hugewise.report import images
 
-__all__ = ["Drawing", "Drawn", "begun", "drawn"]
+__all__ = ["Drawing", "DrawnFigure", "begun", "drawn"]
 
 
-class Drawn(NamedTuple):
+class DrawnFigure(NamedTuple):
     """A figure as `images.render` makes it, and as `images.png` does where its process had the time: else empty."""
 
     svg: str
@@ -63,14 +63,14 @@ def begun(expected: int) -> Iterator[Drawing | None]:
 
 
 @contextmanager
-def drawn(specs: Sequence[Mapping[str, Any]], process: Drawing | None = None) -> Iterator[Iterator[Drawn]]:
+def drawn(specs: Sequence[Mapping[str, Any]], process: Drawing | None = None) -> Iterator[Iterator[DrawnFigure]]:
     """The figure of each specification, in their order; to ask for the next one raises StorageError where there can be
     none. `process`: the one that has `begun`, which draws these alone.
     """
     with ExitStack() as stack:
         process = process or stack.enter_context(begun(len(specs)))
         if process is None:
-            yield (Drawn(images.render(spec)) for spec in specs)
+            yield (DrawnFigure(images.render(spec)) for spec in specs)
             return
         assert process.stdin is not None
         assert process.stdout is not None
@@ -96,24 +96,24 @@ def _ask(stdin: IO[bytes], specs: bytes) -> None:
         stdin.write(specs)
 
 
-def _answer(stdout: IO[bytes]) -> Drawn | None:
+def _answer(stdout: IO[bytes]) -> DrawnFigure | None:
     """The next figure; None where it ends before."""
     lengths = stdout.read(_LENGTHS.size)
     if len(lengths) < _LENGTHS.size:
         return None
     sizes = _LENGTHS.unpack(lengths)
     svg, png = (stdout.read(size) for size in sizes)
-    return Drawn(svg.decode(), png) if (len(svg), len(png)) == sizes else None
+    return DrawnFigure(svg.decode(), png) if (len(svg), len(png)) == sizes else None
 
 
-def _here(process: Drawing, spec: Mapping[str, Any]) -> Drawn:
+def _here(process: Drawing, spec: Mapping[str, Any]) -> DrawnFigure:
     """A figure that the process owes: drawn here where it has ended by itself, as one does that does not find hugewise
     (whose modules this process may have from another place), or that has an error of which more is known here.
 
     Raises StorageError where it was killed, as for want of memory: it would be no other here.
     """
     if process.wait() >= 0:
-        return Drawn(images.render(spec))
+        return DrawnFigure(images.render(spec))
     raise StorageError(
         "the report cannot be written: the process that draws its figures was killed",
         hint="free some memory, then: hugewise report RUN",

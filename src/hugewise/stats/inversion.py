@@ -151,9 +151,11 @@ class Inversion:
         """The ends of C_n, as `interval` has them."""
         return self.end(1, resolution), self.end(-1, resolution)
 
-    def end(self, side: int, resolution: float = 1e-4) -> float:
-        """One of them: the low one for +1, the high one for -1."""
-        return _end(self, side, resolution)
+    def end(self, side: int, resolution: float = 1e-4, known: float | None = None) -> float:
+        """One of them: the low one for +1, the high one for -1. `known`: the same end as it was found before, for fewer
+        of the pairs or less closely: nothing beyond it is looked at again.
+        """
+        return _end(self, side, resolution, known)
 
     def sign(self, theta: float) -> int:
         """Which way the test on D - theta crossed first, 0 if it did not."""
@@ -222,7 +224,7 @@ def _first(walk: Integers, levels: Numbers) -> int:
 def _end(tests: Inversion, side: int, step: float, known: float | None = None) -> float:
     """The end of C_n where tests cross to `side`: the low one for +1, the high one for -1.
 
-    `known`: an end found for fewer of these pairs, which holds still.
+    `known`: an end found for fewer of these pairs, or with a larger step, which holds still.
     """
     # Beyond the least and the greatest finite difference nothing changes any more.
     outer, inner = tests.least - step, tests.most + step

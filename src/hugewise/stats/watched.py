@@ -65,7 +65,7 @@ def closely(pairs: Controlled, alpha: float, planned: int, margin: float) -> tup
     """
     tests = inversion.Inversion(pairs.values, alpha, planned, pairs.weights)
     low, high = (
-        tests.end(side, 1e-7) if any(abs(end - known) <= 2e-4 for known in (0.0, margin, -margin)) else end
+        tests.end(side, 1e-7, end) if any(abs(end - known) <= 2e-4 for known in (0.0, margin, -margin)) else end
         for side, end in zip((1, -1), tests.ends(), strict=True)
     )
     return low, high
