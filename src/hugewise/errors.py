@@ -110,9 +110,14 @@ class AttemptLostError(ProbeError):
 
 
 class MachineError(HugewiseError):
-    """A guest did not boot, hung, panicked, or is gone. `arm`: whose, where several were to run at once; if known."""
+    """A guest did not boot, hung, panicked, or is gone.
+
+    `arm`: whose, where several were to run at once; if known. `emulator`: that is at fault, and nothing that was
+    measured.
+    """
 
     arm: str | None = None
+    emulator: bool = False
 
 
 class StorageError(HugewiseError):

@@ -328,6 +328,20 @@ def test_a_guest_that_is_gone_after_the_launch_is_a_failure_with_its_last_words(
     assert len(kept(made)) == 1
 
 
+class LetDown(Launcher):
+    """Its guest is brought down by its emulator."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        error = MachineError(GONE)
+        error.emulator = True
+        raise error
+
+
+def test_one_that_its_emulator_brings_down_is_to_be_tried_again(tmp_path: Path) -> None:
+    attempt = attempted(bench(tmp_path, FakeGuest(FakeMachine(launcher=LetDown))))
+    assert (attempt.state, attempt.reason, attempt.metrics) == ("rejected", GONE, {})
+
+
 def test_what_it_said_may_be_gone_with_it(tmp_path: Path) -> None:
     attempt = attempted(bench(tmp_path, FakeGuest(FakeMachine(launcher=Dying))), cell(Heard()))
     assert (attempt.state, attempt.reason) == ("failed", GONE)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from hugewise.host import cgroup
+from hugewise.model.trial import Attempt
 from hugewise.model.workload import Missing
 from tests.requirements import need
 from tests.state import changed
@@ -100,6 +101,11 @@ def write(folder: Path, study: str, name: str = "guests") -> Path:
 def need_none(lacking: Sequence[Missing]) -> None:
     """Skip the calling test where this host lacks something."""
     need(not lacking, ", ".join(f"{each.reason} (apt install {each.package})" for each in lacking))
+
+
+def counted(attempts: Iterable[Attempt]) -> list[Attempt]:
+    """Those that were not made again, as a busy host disturbed them or a guest's emulator brought it down."""
+    return [attempt for attempt in attempts if attempt.state != "rejected"]
 
 
 def left() -> set[str]:

@@ -230,7 +230,7 @@ def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: D
         served = {format_size(size): count for size, (count, _) in change.faults_by_size.items()}
         result = result.adding({f"allocations_{size}": count for size, count in served.items()})
     if work.broken is not None:
-        return result.failed(work.broken)
+        return result.failed(work.broken, "rejected" if work.let_down else "failed")
     if work.backed.problem is not None and result.state == "accepted":
         return msgspec.structs.replace(result, state="rejected", reason=work.backed.problem)
     return result

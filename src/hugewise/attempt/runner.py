@@ -102,7 +102,8 @@ def _hearing(group: Group) -> AbstractContextManager[None]:
 def _broken(group: Group, error: MachineError) -> None:
     """A guest that is gone takes its attempts with it, and those beside them: what is known of them is stored."""
     for work in group.works:
-        work.broken = work.broken or error.message
+        if work.broken is None:
+            work.broken, work.let_down = error.message, error.emulator
 
 
 def observe(group: Group) -> None:

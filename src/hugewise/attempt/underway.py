@@ -81,7 +81,8 @@ class Bench:
 class Work:
     """One arm's attempt under way: what the steps hand on to each other.
 
-    `before` and `after` are of the machine that it runs on; `broken` is why that machine was gone before the end.
+    `before` and `after` are of the machine that it runs on; `broken` is why that machine was gone before the end;
+    `let_down`: by its emulator.
     """
 
     arm: Arm
@@ -91,6 +92,7 @@ class Work:
     aboard: Boarded | None = None  # there when it has boarded
     backed: Backed = field(default_factory=Backed)
     broken: str | None = None
+    let_down: bool = False
     before: noise.Snapshot | None = None
     after: noise.Snapshot | None = None
     knobs: Mapping[str, str] = field(default_factory=dict)

@@ -107,7 +107,10 @@ class Booted:
 
     def error(self, message: str) -> MachineError:
         """An error about this guest, with how QEMU ended and what it said last."""
-        return last_words.error(message, self.hosting.outputs, last_words.ended(self.serving, self.oom_kills))
+        error = last_words.error(message, self.hosting.outputs, last_words.ended(self.serving, self.oom_kills))
+        several = self.guest.accelerator == "tcg" and self.guest.cpus > 1
+        error.emulator = several and last_words.emulator_at_fault(self.hosting.outputs)
+        return error
 
     def prove(self, outputs: Path | None = None, share: float = backing.SHARE) -> backing.Proof:
         """What the guest's memory is made of now; the mappings that were looked at are kept in the folder `outputs`

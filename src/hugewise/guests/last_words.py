@@ -14,7 +14,7 @@ from hugewise.machine import probe
 from hugewise.machine.foreign import plain
 from hugewise.machine.serving import Serving
 
-__all__ = ["QemuEnd", "ended", "error", "oom_kills", "plain_lines"]
+__all__ = ["QemuEnd", "emulator_at_fault", "ended", "error", "oom_kills", "plain_lines"]
 
 _LAST_LINES = 8
 _MOST_LINES = 1000
@@ -22,6 +22,8 @@ _TAIL_BYTES = 1 << 16
 _TO_LEAVE_S = 1.0
 _KILLED = 9
 _CAUSE = re.compile(r"Kernel panic|Out of memory|Oops|BUG:")
+
+_HALF_PATCHED = re.compile(r"Oops: int3\b|\bint3: 0000 \[#")  # before Linux 6.10 without the first word
 
 # What terminals obey: CSI sequences, OSC sequences, other escapes; then what is left of controls.
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
@@ -71,6 +73,16 @@ def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int | None:
             if name == "oom_kill":
                 return int(count)
     return None
+
+
+def emulator_at_fault(outputs: Path) -> bool:
+    """Whether an emulated guest with several processors was brought down by the emulator.
+
+    Linux patches its own instructions by way of a breakpoint (arch/x86/kernel/alternative.c, text_poke_bp_batch).
+    A processor that TCG lets run into one after all have acknowledged that it is gone finds nobody to handle it, and
+    says "Oops: int3"; seen once in some hundred boots.
+    """
+    return any(_HALF_PATCHED.search(line) for line in _last_lines(outputs / "console.txt", _MOST_LINES))
 
 
 def error(message: str, outputs: Path, end: QemuEnd | None = None) -> MachineError:
