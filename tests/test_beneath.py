@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -266,6 +267,25 @@ def test_every_folder_in_which_there_are_folders_is_taken_before_anything_is_rem
     assert done[:20] == ["fchmod"] * 20
     assert done.count("rmdir") == 20 + 20 * 5
     assert done.count("unlink") == 20 * 5
+
+
+def test_what_was_in_the_way_at_first_and_then_was_not_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = tmp_path / "top"
+    (top / "x/a/b/c").mkdir(parents=True)
+    (top / "x/a/b/c/f").touch()
+    moved, failures = os.rename, [OSError(errno.EXDEV, os.strerror(errno.EXDEV))]
+
+    def once(*names: Any, **folders: Any) -> None:
+        if failures:
+            raise failures.pop()
+        moved(*names, **folders)
+
+    monkeypatch.setattr(os, "rename", once)
+    discard(top)
+    assert not failures
+    assert not top.exists()
 
 
 def test_a_removal_is_given_up_in_the_middle_of_a_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -308,6 +308,7 @@ def _empty(top: int, end: float) -> None:
         pending = [name for name in _with_folders(top) if name not in left]
         while pending:
             with _sticking(stuck, name := pending.pop()):
+                _within(end)
                 if not _unlinked(top, name):  # no mount is entered: it is busy
                     _lift(top, name, _with_folders, pending, end)
         if not (pending := [name for name in _names(top) if name not in left]):
@@ -315,9 +316,12 @@ def _empty(top: int, end: float) -> None:
         while pending:
             with _sticking(stuck, name := pending.pop()):
                 _within(end)
-                if not _unlinked(top, name):
+                gone = _unlinked(top, name)
+                if not gone:
                     _lift(top, name, _names, pending, end)
-                    _unlinked(top, name)
+                    gone = _unlinked(top, name)
+                if gone:  # whatever was in the way before
+                    stuck.pop(name, None)
     if stuck:
         first = next(iter(stuck.values()))
         raise OSError(first.errno, f"{first.strerror} ({first.filename!r}, in it)")

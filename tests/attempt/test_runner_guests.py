@@ -342,6 +342,22 @@ def test_one_that_its_emulator_brings_down_is_to_be_tried_again(tmp_path: Path) 
     assert (attempt.state, attempt.reason, attempt.metrics) == ("rejected", GONE, {})
 
 
+class Collapsing(FakeGuest):
+    """Its emulator brings it down when its command has ended."""
+
+    def look(self, here: noise.Snapshot) -> noise.Snapshot | None:
+        if not self.machine.started:
+            return super().look(here)
+        error = MachineError(GONE)
+        error.emulator = True
+        raise error
+
+
+def test_what_had_failed_before_its_emulator_brought_it_down_has_failed(tmp_path: Path) -> None:
+    attempt = attempted(bench(tmp_path, Collapsing(FakeMachine(said=(*SAID[:-1], {**SAID[-1], "code": 1})))))
+    assert (attempt.state, attempt.reason) == ("failed", GONE)
+
+
 def test_what_it_said_may_be_gone_with_it(tmp_path: Path) -> None:
     attempt = attempted(bench(tmp_path, FakeGuest(FakeMachine(launcher=Dying))), cell(Heard()))
     assert (attempt.state, attempt.reason) == ("failed", GONE)

@@ -18,6 +18,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.results import Integrity, Results
 from hugewise.report.deployed import recommended, write_files
 from tests.build.results import HOSTILE, example, plain
+from tests.report.test_cell_answers import COST, FORK, beside, judged
 from tests.requirements import need_root
 
 OFF = Treatment(policy="base", mechanism="process", target=PageTarget("base", 4096), thp_disable="all")
@@ -91,6 +92,25 @@ def test_settings_that_differ_have_a_folder_each_and_equal_ones_share_it(tmp_pat
         "1-hugetlb-2m-chase-bytes=1g",
         "2-hugetlb-2m-x-y",
     }
+
+
+def test_what_is_better_beside_the_metric_alone_has_its_files_as_the_answer_says(tmp_path: Path) -> None:
+    same = judged(("equivalent", 1.0), ("equivalent", 1.01))
+    results = deploying(beside(same, (COST, "thp", "better", 0.8)), SERVICE)
+    (found,) = recommended(results)
+    assert (found.arm, found.deployment) == ("thp", SERVICE)
+    said = "chase bytes=1g: Yours to weigh, as `thp` makes no difference above 0.5% in latency_ns"
+    assert found.found[0].startswith(said)
+    write_files(results, tmp_path / "out")
+    assert "is better in server_cpu_us" in (tmp_path / "out/README.md").read_text()
+    # Where an arm was to be chosen, and none was, it is not chosen here.
+    (unchosen,) = recommended(results, arms=(None,))
+    assert unchosen.why == "no policy was better than its baseline base"
+    open_ = judged(("equivalent", 1.0), ("equivalent", 1.01), ("undecided", 0.9))
+    (undecided,) = recommended(deploying(beside(open_, (COST, "thp", "better", 0.8)), SERVICE))
+    assert undecided.deployment is None, "the answer is that it is open"
+    dear = beside(same, (COST, "thp", "better", 0.8), (FORK, "thp", "worse", 2.0))
+    assert [one.deployment for one in recommended(deploying(dear, SERVICE))] == [None]
 
 
 def test_the_unit_that_is_named_has_the_drop_in(tmp_path: Path) -> None:

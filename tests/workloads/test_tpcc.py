@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from hugewise.model.design import TakingTurns
 from hugewise.model.scene import Part, Places, Server, Step, Write
-from hugewise.workloads import _mariadb, _postgres, _tpcc_client
+from hugewise.workloads import _mariadb, _postgres, _tpcc_client, tpcc
 from hugewise.workloads._postgres_warm import TOUCH
 from hugewise.workloads._tpcc_output import go_tpc, go_tpc_whole, sysbench
 from hugewise.workloads.tpcc import WORKLOAD
@@ -18,6 +19,8 @@ from tests.build.workloads import BASE, MIB, POOL, Said, given, use
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "tpcc"
 GO_TPC = (GOLDEN / "go-tpc.jsonl").read_text()  # a run of 3 s, which tells of two seconds
+SILENT = (GOLDEN / "go-tpc-silent.jsonl").read_text()  # a run of 40 s, whose first transaction ended after 6.2 s
+TOUCHING = (GOLDEN / "go-tpc-touching.jsonl").read_text()  # another, in which some ended before all stood still
 SYSBENCH = (GOLDEN / "sysbench-tpcc.txt").read_text()
 PLACES = Places(data="/d", run="/r", ports=(15306,), sut=(0,), client=(1,))
 
@@ -132,8 +135,15 @@ def test_data_of_another_server_or_client_are_others() -> None:
     assert len(set(keys)) == len(keys)
 
 
+@pytest.fixture
+def recorded_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorded run ended a second after the part that is read of it."""
+    monkeypatch.setattr(tpcc, "_TAIL", 1)
+
+
+@pytest.mark.usefixtures("recorded_tail")
 def test_new_orders_are_counted_in_the_measured_part_alone() -> None:
-    seen = go_tpc(GO_TPC, 1, 1)
+    seen = go_tpc(GO_TPC, 1, 1, 3)
     assert (seen.new_orders, seen.transactions, seen.errors) == (411, 951, 0)
     assert seen.average_ms == pytest.approx(2121.1 / 411)
     assert seen.quantiles_ms == {}, "those of the summary are of the lead too"
@@ -148,6 +158,105 @@ def test_new_orders_are_counted_in_the_measured_part_alone() -> None:
     assert all("of its whole run alone" in reason for reason in reading.absent.values())
 
 
+def counted(line: str, operation: str) -> int:
+    return sum(int(row["Count"]) for row in json.loads(line) if row["Operation"] == operation)
+
+
+def orders(line: str) -> int:
+    return counted(line, "NEW_ORDER")
+
+
+def shortened(text: str, first: int, last: int) -> str:
+    """As a run of these seconds alone would tell."""
+    told = current(text)
+    for line in (*told[:first], *told[last:]):
+        text = without(text, line)
+    return text
+
+
+def current(text: str) -> list[str]:
+    """The lines of the seconds."""
+    return [line for line in text.splitlines(keepends=True) if '"[Current] "' in line]
+
+
+def without(text: str, line: str) -> str:
+    """The same, had nothing ended in that second: nor do its transactions count in the summary."""
+    lines = [each for each in text.splitlines(keepends=True) if each != line]
+    gone = {row["Operation"]: int(row["Count"]) for row in json.loads(line)}
+    at = next(place for place, each in enumerate(lines) if '"[Summary] "' in each)
+    summary = json.loads(lines[at])
+    for row in summary:
+        row["Count"] = str(int(row["Count"]) - gone.get(row["Operation"], 0))
+    lines[at] = json.dumps(summary) + "\n"
+    return "".join(lines)
+
+
+def slow(text: str, line: str, ms: float) -> str:
+    """The same, had what took longest in that second taken so long."""
+    rows = json.loads(line)
+    rows[0]["Max(ms)"] = f"{ms:.1f}"
+    return text.replace(line, json.dumps(rows) + "\n")
+
+
+def test_the_measured_part_is_found_where_nothing_ended_in_the_first_seconds() -> None:
+    """6 of 40 s: backends touched their buffers, and go-tpc tells nothing of a second in which nothing ended."""
+    lines = current(SILENT)
+    assert len(lines) == 33
+    seen = go_tpc(SILENT, 21, 15, 40)
+    assert seen.new_orders == sum(map(orders, lines[15:30]))
+    assert len(seen.series) == 15
+    reading = WORKLOAD.read(said(SILENT, lead=21), given(WORKLOAD, connections=9, warehouses=14))
+    assert reading.metrics["tpmc"] == pytest.approx(4 * sum(map(orders, lines[15:30])))
+
+
+def test_and_where_some_ended_before_that() -> None:
+    """What only reads has no buffers to touch: it ends in the first second, and then nothing for 5."""
+    lines = current(TOUCHING)
+    assert len(lines) == 34
+    assert orders(lines[0]) == 0
+    assert go_tpc(TOUCHING, 21, 15, 40).new_orders == sum(map(orders, lines[16:31]))
+
+
+def test_the_last_second_is_told_or_not() -> None:
+    """Whether it was is known from the transactions that the summary has more."""
+    quick = shortened(TOUCHING, 10, 21)
+    lines = current(quick)
+    told = quick.replace(lines[-1], "")  # and so in the summary alone
+    assert go_tpc(told, 3, 4, 11) == go_tpc(quick, 3, 4, 12)
+    all_told = quick
+    for row in json.loads(next(line for line in quick.splitlines() if '"[Summary] "' in line)):
+        every = sum(counted(line, row["Operation"]) for line in lines)
+        all_told = all_told.replace(json.dumps(row), json.dumps({**row, "Count": str(every)}))
+    assert all_told != quick
+    assert go_tpc(all_told, 3, 4, 11) == go_tpc(quick, 3, 4, 12)
+    with pytest.raises(ValueError, match="11 seconds of 12, and not which"):
+        go_tpc(all_told, 3, 4, 12)
+
+
+def test_a_second_without_an_end_in_the_measured_part_counts_as_one() -> None:
+    quick = shortened(TOUCHING, 10, 21)
+    silent, after = current(quick)[7:9]
+    stalled = slow(without(quick, silent), after, 1400.0)
+    seen = go_tpc(stalled, 5, 5, 12)
+    assert [value == 0 for value in seen.series] == [False, False, True, False, False]
+    for unknown in (without(quick, silent), slow(stalled, current(stalled)[2], 1400.0)):
+        with pytest.raises(ValueError, match="10 seconds of 12, and not which the others were"):
+            go_tpc(unknown, 5, 5, 12)
+
+
+def test_a_silent_second_behind_the_measured_part_changes_nothing_in_it() -> None:
+    quick = shortened(TOUCHING, 10, 21)
+    lines = current(quick)
+    later = slow(without(quick, lines[9]), lines[10], 1900.0)
+    assert go_tpc(later, 3, 4, 12) == go_tpc(quick, 3, 4, 12)
+
+
+def test_a_run_without_a_second_is_an_error() -> None:
+    summary = "".join(line for line in SILENT.splitlines(keepends=True) if '"[Current] "' not in line)
+    with pytest.raises(ValueError, match="go-tpc told of no second"):
+        go_tpc(summary, 21, 15, 40)
+
+
 def test_sysbench_tells_transactions_and_no_new_orders() -> None:
     seen = sysbench(SYSBENCH, 2, 4)
     assert seen.new_orders is None
@@ -160,6 +269,7 @@ def test_sysbench_tells_transactions_and_no_new_orders() -> None:
     assert "transactions failed" in reading.marks[0], "recorded at the isolation that is its default"
 
 
+@pytest.mark.usefixtures("recorded_tail")
 def test_failures_and_a_saturated_client_are_told() -> None:
     failing = GO_TPC + "[2026-11-21 12:00:00] execute run failed, err deadlock\n" * 90
     reading = WORKLOAD.read(said(failing, client=0.99), given(WORKLOAD, lead="1s", duration="1s"))
@@ -176,11 +286,15 @@ def test_failures_and_a_saturated_client_are_told() -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("", "summary has no NEW_ORDER"), ("[{broken", "summary has no NEW_ORDER"), (GO_TPC, "told of 2 seconds")],
+    [
+        ("", "summary has no NEW_ORDER"),
+        ("[{broken", "summary has no NEW_ORDER"),
+        (GO_TPC, "2 seconds of 10, and not"),
+    ],
 )
 def test_other_output_is_an_error(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        go_tpc(text, 1, 5)
+        go_tpc(text, 1, 5, 10)
 
 
 def test_a_missing_client_says_how_it_is_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

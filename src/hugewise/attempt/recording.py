@@ -230,7 +230,8 @@ def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: D
         served = {format_size(size): count for size, (count, _) in change.faults_by_size.items()}
         result = result.adding({f"allocations_{size}": count for size, count in served.items()})
     if work.broken is not None:
-        return result.failed(work.broken, "rejected" if work.let_down else "failed")
+        # What its command had done by then is no doing of the emulator.
+        return result.failed(work.broken, "rejected" if work.let_down and not work.events else "failed")
     if work.backed.problem is not None and result.state == "accepted":
         return msgspec.structs.replace(result, state="rejected", reason=work.backed.problem)
     return result

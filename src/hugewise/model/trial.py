@@ -2,7 +2,8 @@
 
     planned -> running -> accepted                the attempt counts
                        -> failed                  the workload failed or timed out: counts, as the worst
-                       -> rejected                hugewise or the host failed before the timed region: retried
+                       -> rejected                hugewise or the host failed before the timed region, or a
+                                                  guest's emulator: retried
                        -> abandoned               its block was disturbed or closed incomplete: kept, counts in no pair
 
 An attempt's folder is written beside its place and renamed into it, so that it is there whole or not at all.

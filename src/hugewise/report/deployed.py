@@ -22,6 +22,7 @@ from hugewise.deployment.unit_start import UnitStart, completed
 from hugewise.errors import StorageError, UserError
 from hugewise.model.deployment import DeployedFile, Deployment
 from hugewise.model.results import CellResult, Results
+from hugewise.report.cell_answers import answers
 from hugewise.report.sentences import arm_of, sentence, strength, winners
 from hugewise.visible import printable
 
@@ -44,14 +45,15 @@ class Recommended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recommended(*runs: Results, arms: Sequence[str | None] = ()) -> tuple[Recommended, ...]:
-    """For each cell the arm that beat its baseline by most, cells with the same files together; and those without.
+    """For each cell the arm that beat its baseline by most, else the one that makes no difference and is better in what
+    was declared beside the metric; cells with the same files together; and those without.
 
     `arms`: of each run, the one that was chosen for something else than its speed, whatever its verdict.
     """
     made: list[Recommended] = []
     chosen = zip(runs, [*arms, *[None] * (len(runs) - len(arms))], strict=True)
     every = [
-        msgspec.structs.replace(_of_cell(run, cell, arm), evidence=_evidence(run))
+        msgspec.structs.replace(_of_cell(run, cell, arm, weighed=not arms), evidence=_evidence(run))
         for run, arm in chosen
         for cell in run.cells
     ]
@@ -70,11 +72,15 @@ def recommended(*runs: Results, arms: Sequence[str | None] = ()) -> tuple[Recomm
     return tuple(made)
 
 
-def _of_cell(results: Results, cell: CellResult, chosen: str | None) -> Recommended:
+def _of_cell(results: Results, cell: CellResult, chosen: str | None, *, weighed: bool) -> Recommended:
     best = next((one for one in cell.comparisons if one.arm == chosen), None)
     for other, comparison, _ in winners(results):
         if chosen is None and other.cell == cell.cell and (best is None or strength(comparison) > strength(best)):
             best = comparison
+    answer = next(one for one in answers(results) if one.cell == cell.cell)
+    beside = best is None and weighed and answer.trade == "better beside"
+    if beside:
+        best = next(one for one in cell.comparisons if one.arm == answer.setting)
     if best is None:
         why = f"no policy was better than its baseline {cell.baseline}" if cell.comparisons else "nothing was compared"
         return Recommended(cells=(cell.cell,), why=why)
@@ -86,9 +92,11 @@ def _of_cell(results: Results, cell: CellResult, chosen: str | None) -> Recommen
             if deployment and deployment.now
             else ""
         )
-        why = f"{best.arm} was best, but has no files: {told or (deployment.note if deployment else 'none were kept')}"
+        was = "better beside the metric" if beside else "best"
+        why = f"{best.arm} was {was}, but has no files: {told or (deployment.note if deployment else 'none were kept')}"
         return Recommended(cells=(cell.cell,), arm=best.arm, why=why)
-    found = (f"{cell.cell}: {sentence(best, cell.metric, results.margin)}",)
+    said = sentence(best, cell.metric, results.margin)
+    found = (f"{cell.cell}: {answer.text if beside else said}",)
     return Recommended(cells=(cell.cell,), arm=best.arm, deployment=deployment, found=found)
 
 

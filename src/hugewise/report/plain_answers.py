@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hugewise.model.answer import CellAnswer
+from hugewise.model.deployment import DeployedFile
 from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report import numbers
@@ -17,7 +18,7 @@ from hugewise.report.cell_answers import answers, resting, selection, separately
 from hugewise.report.sentences import arm_of, better_direction, listed, size_of
 from hugewise.visible import printable
 
-__all__ = ["caveats", "details", "headline", "in_a_line", "terms"]
+__all__ = ["caveats", "details", "headline", "in_a_line", "reach", "terms"]
 
 
 def headline(cell: CellResult, one: CellAnswer) -> str:
@@ -59,7 +60,7 @@ def details(cell: CellResult, one: CellAnswer) -> Iterator[str]:
     both = f"`{printable(rests.arm)}` and `{printable(rests.baseline)}`"
     of = f"{printable(cell.metric.name)}, " if one.trade == "better beside" else ""  # the gain is told of another
     yield f"{both} both ran once in each of {_blocks(rests)}, in random order: {of}{_left(rests)}{best}."
-    yield from (f"{told[0].upper()}{told[1:]}." for told in (*_reach(cell, one), *_without_price(cell)))
+    yield from (f"{told[0].upper()}{told[1:]}." for told in (*reach(cell, one), *_without_price(cell)))
     arm = arm_of(cell, rests.arm)
     if arm is not None and arm.judged == "setting" and arm.delivered_share is not None:
         yield (
@@ -105,22 +106,35 @@ def in_a_line(cell: CellResult, one: CellAnswer) -> str:
         shown = f"whether {separately(one.open, 'or')} is better cannot be told yet; `{printable(rests.arm)}`: {shown}"
     elif one.trade == "better beside":
         shown = f"{_gain(cell, one, rests)}; {shown}"
-    return "; ".join((shown, *_reach(cell, one), *_without_price(cell), *filter(None, (known,))))
+    return "; ".join((shown, *reach(cell, one), *_without_price(cell), *filter(None, (known,))))
 
 
-def _reach(cell: CellResult, one: CellAnswer) -> Iterator[str]:
+def reach(cell: CellResult, one: CellAnswer) -> Iterator[str]:
     """Whom what is to be set reaches, and what the program needs for it."""
     arm = arm_of(cell, one.setting or "")
     if one.state not in ("set", "weigh") or arm is None or arm.deployment is None:
         return
+    now = [file for file in arm.deployment.files if file.scope == "host-now"]
+    pools = [file for file in now if file.sets and all("/hugepages/" in path for path in file.sets)]
+    servers = [file for file in arm.deployment.files if file.scope == "server"]
     exports = [line.removeprefix("export ") for line in arm.deployment.commands() if line.startswith("export ")]
     told = []
-    if any(file.scope == "host-now" for file in arm.deployment.files):
+    if len(now) > len(pools):
         told.append("it is set for every program of the host")
+    elif now:
+        told.append("a pool is reserved on the host, which programs take that ask for it")
+    if servers:
+        told.append(f"the server is told by {listed([_lines(file) for file in servers])}")
     if exports:
         told.append(f"the program is started with {listed([f'`{printable(each)}`' for each in exports])}")
     if told:
         yield ", and ".join(told)
+
+
+def _lines(file: DeployedFile) -> str:
+    """`disable-thp no`: what a server's own configuration gets."""
+    said = [line.strip() for line in file.content.splitlines()]
+    return ", ".join(f"`{printable(line)}`" for line in said if line and line[0] not in "#;[")
 
 
 def _without_price(cell: CellResult) -> Iterator[str]:

@@ -221,9 +221,12 @@ def _pages(told: Sequence[ClaimTold]) -> tuple[str, ...]:
 
 
 def _found(one: ClaimTold) -> str:
-    """What was found and how it agrees; where nothing was measured, why not."""
+    """What was found, where, and how it agrees; where nothing was measured, why not."""
     found = found_here(one.claimed.row)
-    return f"{found}: {one.claimed.agrees}" if measured_of(one.claimed.row) else found.removeprefix("nothing; ")
+    if not measured_of(one.claimed.row):
+        return found.removeprefix("nothing; ")
+    where = f", {one.claimed.where}" if one.claimed.where else ""
+    return f"{found}{where}: {one.claimed.agrees}"
 
 
 def _reason(row: PublishedPoint | PublishedFinding) -> str:

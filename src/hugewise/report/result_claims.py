@@ -17,6 +17,7 @@ from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.published_rows import Measured, PublishedFinding, PublishedPoint
 from hugewise.model.results import Results
 from hugewise.report.plain import in_a_row
+from hugewise.report.result_runs import where_in_short
 from hugewise.report.sections import beside
 from hugewise.report.sentences import effect_of
 from hugewise.stats.evidence import TYPICAL, Combined
@@ -47,12 +48,14 @@ class Claimed(NamedTuple):
     row   of the newest run that decides it as it stands, else of the newest that measured it
     how   how the two agree, in words, and where one run is not all that there is, what of the others is to be known
     size  where a published change lies beside the interval of that run, and what else differs where it is beyond it
+    where  that run was made: its machine in short, and that its guests were emulated
     """
 
     row: Row
     standing: Standing
     how: str
     size: str = ""
+    where: str = ""
 
     @property
     def agrees(self) -> str:
@@ -67,7 +70,7 @@ def claimed(runs: Iterable[Results], together: Sequence[Combined] = ()) -> list[
     told: dict[tuple[str, ...], list[Claimed]] = {}
     for results in runs:
         for row in _rows(results):
-            one = Claimed(row, *_standing(row, results.margin), _size(row, results))
+            one = Claimed(row, *_standing(row, results.margin), _size(row, results), where_in_short(results))
             told.setdefault(_key(row), []).append(one)
     joint: dict[tuple[str, ...], Combined] = {
         (one.cell, one.arm, one.baseline, one.metric): one for one in together if one.end_point == TYPICAL

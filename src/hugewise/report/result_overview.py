@@ -19,6 +19,7 @@ from hugewise.report.document import Block, Document, Line, Points, Section, Tab
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
 from hugewise.report.result_answers import REASONS, ClaimAnswer, ClaimTold, WhyOpen, answer
+from hugewise.report.result_by_program import by_program
 from hugewise.report.result_claims import OPEN, STANDINGS, claim_of, size_of, sizes
 from hugewise.report.result_folklore import folklore
 from hugewise.report.result_page import MARK, RESERVED, PageData, claims_of, made_here, read, refuse_others
@@ -115,7 +116,7 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
             table("the publications, and what became of their claims", head, rows, 1),
             _pages(found),
         ),
-        sections=tuple(sections),
+        sections=(*by_program(found), *sections),
     )
 
 

@@ -54,6 +54,7 @@ from hugewise.report.result_runs import (
     derived,
     facts,
     measured_cells,
+    named_stand_ins,
     older_cells,
     older_title,
     other_machines,
@@ -129,7 +130,10 @@ def renewed(data: PageData, whole: Study | None = None, listed: CellList | None 
     what is `listed` of it. Raises StudyError where that is not in the study.
     """
     runs = tuple(
-        msgspec.structs.replace(one, forecast=few_pairs.completed(one.forecast, one.results)) for one in data.runs
+        msgspec.structs.replace(
+            one, forecast=few_pairs.completed(one.forecast, one.results), results=named_stand_ins(one.results)
+        )
+        for one in data.runs
     )
     if whole is None:
         return msgspec.structs.replace(data, runs=runs)

@@ -6,8 +6,12 @@ import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from hugewise import workloads
+from hugewise.analysis.analysis import stand_ins_of
 from hugewise.model.design import ESTIMANDS, must_agree
+from hugewise.model.published_rows import Level, Measured
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.plan.cells import resolve
 from hugewise.plan.plan import EVERY
@@ -27,11 +31,12 @@ __all__ = [
     "derived",
     "facts",
     "measured_cells",
+    "named_stand_ins",
     "older_cells",
     "older_title",
     "other_machines",
 ]
-__all__ += ["counted", "machine_in_short", "outcome"]
+__all__ += ["counted", "machine_in_short", "outcome", "where_in_short"]
 
 _OLDER = "Not in the newest run"
 _IN_ORDER = "sequential (one arm after the other)"
@@ -72,6 +77,25 @@ def measured_cells(caption: str, runs: Iterable[Results]) -> Block:
         (cell.cell, cell.workload, _parameters(cell), cell.memory_age) for run in runs for cell in run.cells
     )
     return table(caption, ("cell", "workload", "parameters", "memory of the machine"), list(rows), 4)
+
+
+def named_stand_ins(results: Results) -> Results:
+    """The results with what stands in for what as it is known by now, in its cells and beside published figures."""
+    told = {one.cell: stand_ins_of(one.workload, one.parameters) or one.stand_ins for one in results.cells}
+
+    def measured(cell: str, one: Measured | None) -> Measured | None:
+        return None if one is None else replace(one, stand_ins=told.get(cell, one.stand_ins))
+
+    def levels(of: tuple[Level, ...]) -> tuple[Level, ...]:
+        return tuple(replace(each, measured=measured(each.cell, each.measured)) for each in of)
+
+    found = results.beside
+    if found is not None:
+        points = tuple(replace(one, measured=measured(one.cell, one.measured)) for one in found.points)
+        findings = tuple(replace(one, measured=levels(one.measured)) for one in found.findings)
+        found = replace(found, points=points, findings=findings)
+    cells = tuple(replace(cell, stand_ins=told[cell.cell]) for cell in results.cells)
+    return replace(results, cells=cells, beside=found)
 
 
 def other_machines(runs: Sequence[Results]) -> Iterator[str]:
@@ -263,6 +287,12 @@ def machine_in_short(results: Results) -> str:
     """`AMD EPYC, 2 CPUs`; empty parts are left out, and of nothing it says so."""
     parts = [_host(results, "cpu", "model"), _cpus(results)]
     return ", ".join(str(part) for part in parts if part) or "machine not told"
+
+
+def where_in_short(results: Results) -> str:
+    """`on AMD EPYC, 2 CPUs`, `in guests under KVM on AMD EPYC, 2 CPUs`."""
+    guests = "" if results.guests is None else "in guests under KVM "
+    return f"{'in guests emulated ' if counted(results) else guests}on {machine_in_short(results)}"
 
 
 def _delivered(cells: Sequence[CellResult]) -> str:

@@ -371,7 +371,7 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         keys.integer(0, 100),
         Key(
             "How often a trial is tried again after a fault of hugewise or the host that was decided before the timed"
-            " region began. A failure of the workload is never retried.",
+            " region began, or of a guest's emulator. A failure of the workload is never retried.",
             "retries = 2",
         ),
     ] = 2

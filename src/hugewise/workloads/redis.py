@@ -76,6 +76,11 @@ class Redis(KeyValue):
             return 'jemalloc takes no pages of a pool: allocator = "libc" (in every arm) takes them by a glibc tunable'
         return None
 
+    def stand_ins(self, values: Values) -> tuple[str, ...]:
+        """The client, and an allocator that redis is not packaged with."""
+        own = ("glibc's malloc in place of redis's jemalloc",) if values["allocator"] == "libc" else ()
+        return (*super().stand_ins(values), *own)
+
     def turns_refused(self, values: Values) -> str | None:
         """A background save takes its own time."""
         if values["bgsave"]:

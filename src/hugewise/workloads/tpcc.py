@@ -250,8 +250,11 @@ class Tpcc(StagedWorkload):
         if work:
             seen = _tpcc_output.go_tpc_whole(outputs.stdout(), _outputs.thawed(outputs))
         else:
-            read = _tpcc_output.sysbench if values["sysbench_tpcc"] else _tpcc_output.go_tpc
-            seen = read(outputs.stdout(), whole(outputs.stdout(_LEAD), "the lead"), _length(values))
+            lead, length = whole(outputs.stdout(_LEAD), "the lead"), _length(values)
+            if values["sysbench_tpcc"]:
+                seen = _tpcc_output.sysbench(outputs.stdout(), lead, length)
+            else:
+                seen = _tpcc_output.go_tpc(outputs.stdout(), lead, length, lead + length + _TAIL)
         metrics: dict[str, float | None] = dict.fromkeys(metric.name for metric in self.metrics)
         metrics |= {
             "tpm_total": seen.transactions * 60 / seen.seconds,

@@ -35,9 +35,9 @@ def trouble(results: Results) -> Section:
     """What was disturbed, and every attempt that failed or did not count."""
     lines = Points(results.disturbances)
     many = len(lines.lines)
-    found: tuple[Block, ...] = (Folded(f"Disturbances ({many})", (lines,), open=many <= _FEW),)
+    found: tuple[Block, ...] = (Folded(f"Noticed while it was measured ({many})", (lines,), open=many <= _FEW),)
     if not many:
-        found = (Only("html", (Line("Nothing was disturbed.", quiet=True),)),)
+        found = (Only("html", (Line("Nothing was noticed.", quiet=True),)),)
     return Section("Failures and disturbances", (*found, _failures_table(results)), key="trouble", nav="Failures")
 
 
@@ -63,7 +63,7 @@ def folded(one: Table) -> Folded:
 
 
 def in_brief(results: Results) -> Iterator[Section]:
-    """For a terminal: what failed (what fails always is a mistake more than a finding), was left out, was disturbed."""
+    """For a terminal: what failed (what fails always is a mistake more than a finding), was left out, was noticed."""
     counts = Counter((a.arm, a.cell, printable(a.reason)) for a in results.attempts if a.state == "failed")
     failed = [
         f"{arm} on {cell}: {count} attempt{'' if count == 1 else 's'}: {reason}"
@@ -75,7 +75,7 @@ def in_brief(results: Results) -> Iterator[Section]:
     if len(results.disturbances) > _MOST:
         disturbed.append(f"and {len(results.disturbances) - _MOST} more, in the report")
     out = [f"{one.what}: {one.reason}" for one in results.left_out]
-    for title, lines in (("Failed", failed), ("Left out", out), ("Disturbed", disturbed)):
+    for title, lines in (("Failed", failed), ("Left out", out), ("Noticed", disturbed)):
         if lines:
             yield Section(title, tuple(Line(line, quiet=True) for line in lines))
 
