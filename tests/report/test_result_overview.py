@@ -76,7 +76,7 @@ def claims_of_part(part: str) -> list[str]:
 @pytest.mark.parametrize("found", [{}, PAGES], ids=["no page", "pages"])
 def test_every_claim_of_every_publication_stands_there_once(found: dict[str, PageData]) -> None:
     told = overview(found, STUDIES)
-    assert len(told.sections) == len(published.names()) == 5
+    assert len([one for one in told.sections if one.title != "By program"]) == len(published.names()) == 5
     head = told.lead[1]
     assert isinstance(head, Table)
     for name, row in zip(published.names(), head.rows, strict=True):
