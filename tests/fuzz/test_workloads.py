@@ -87,8 +87,8 @@ CASES = {
     ),
     "go-tpc": Case(
         "tpcc",
-        {"duration": "1s"},
-        {"timed": bytes_of("golden/tpcc/go-tpc.jsonl"), "cpus": b"1\n", "lead": b"1\n"},
+        {"duration": "15s"},
+        {"timed": bytes_of("golden/tpcc/go-tpc-touching.jsonl"), "cpus": b"1\n", "lead": b"21\n"},
     ),
     "sysbench-tpcc": Case(
         "tpcc",
