@@ -112,7 +112,7 @@ def declared_table(cell: CellResult) -> Table | None:
         )
         for one in cell.declared
     ]
-    head = ("policy", "metric", "", "verdict", "change (interval)", "why")
+    head = ("policy", "metric", "direction", "verdict", "change (interval)", "why")
     caption = "other metrics that were declared before the run, judged on the same attempts"
     return table(caption, head, rows, 5, swatch=True) if rows else None
 
