@@ -21,9 +21,8 @@ _MOST_LINES = 1000
 _TAIL_BYTES = 1 << 16
 _TO_LEAVE_S = 1.0
 _KILLED = 9
-_CAUSE = re.compile(r"Kernel panic|Out of memory|Oops|BUG:|int3: 0000 \[#")
-
-_HALF_PATCHED = re.compile(r"Oops: int3\b|\bint3: 0000 \[#")  # before Linux 6.10 without the first word
+_HALF_PATCHED = re.compile(r"\bint3: 0000 \[#")  # since Linux 6.10 behind "Oops: "
+_CAUSE = re.compile(rf"Kernel panic|Out of memory|Oops|BUG:|{_HALF_PATCHED.pattern}")
 
 # What terminals obey: CSI sequences, OSC sequences, other escapes; then what is left of controls.
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")

@@ -20,6 +20,7 @@ from hugewise.deployment.program import BY_HAND, LAUNCHER, of_unit
 from hugewise.deployment.quoting import plain, shell_words, unit_name
 from hugewise.deployment.unit_start import UnitStart, completed
 from hugewise.errors import StorageError, UserError
+from hugewise.model.answer import CellAnswer
 from hugewise.model.deployment import DeployedFile, Deployment
 from hugewise.model.results import CellResult, Results
 from hugewise.report.cell_answers import answers
@@ -53,9 +54,9 @@ def recommended(*runs: Results, arms: Sequence[str | None] = ()) -> tuple[Recomm
     made: list[Recommended] = []
     chosen = zip(runs, [*arms, *[None] * (len(runs) - len(arms))], strict=True)
     every = [
-        msgspec.structs.replace(_of_cell(run, cell, arm, weighed=not arms), evidence=_evidence(run))
+        msgspec.structs.replace(_of_cell(run, cell, answer, arm, weighed=not arms), evidence=_evidence(run))
         for run, arm in chosen
-        for cell in run.cells
+        for cell, answer in zip(run.cells, answers(run), strict=True)
     ]
     for one in every:
         same = next((each for each in made if one.deployment and each.deployment == one.deployment), None)
@@ -72,12 +73,13 @@ def recommended(*runs: Results, arms: Sequence[str | None] = ()) -> tuple[Recomm
     return tuple(made)
 
 
-def _of_cell(results: Results, cell: CellResult, chosen: str | None, *, weighed: bool) -> Recommended:
+def _of_cell(
+    results: Results, cell: CellResult, answer: CellAnswer, chosen: str | None, *, weighed: bool
+) -> Recommended:
     best = next((one for one in cell.comparisons if one.arm == chosen), None)
     for other, comparison, _ in winners(results):
         if chosen is None and other.cell == cell.cell and (best is None or strength(comparison) > strength(best)):
             best = comparison
-    answer = next(one for one in answers(results) if one.cell == cell.cell)
     beside = best is None and weighed and answer.trade == "better beside"
     if beside:
         best = next(one for one in cell.comparisons if one.arm == answer.setting)

@@ -25,6 +25,7 @@ from hugewise.report.result_runs import counted, where_in_short
 from hugewise.report.result_standing import standing
 from hugewise.report.result_together import together_typical
 from hugewise.report.sentences import arm_of, listed
+from hugewise.stats.evidence import Combined
 
 __all__ = ["by_program"]
 
@@ -42,11 +43,14 @@ class _Found(NamedTuple):
 
 
 class _Program(NamedTuple):
-    """A cell on a page: its answer by the newest run, then what older ones alone compared."""
+    """A cell on a page: its answer by the newest run, then what older ones alone compared; the answers of `every` run
+    that compared something in it, and what they decide `together`.
+    """
 
     page: str
-    data: PageData
     found: tuple[_Found, ...]
+    every: tuple[CellAnswer, ...]
+    together: tuple[Combined, ...]
 
     @property
     def first(self) -> _Found:
@@ -81,7 +85,15 @@ def _programs(page: str, data: PageData) -> Iterator[_Program]:
         if not counted(results):
             for cell, one in zip(results.cells, answers(results), strict=True):
                 cells.setdefault(cell.cell, []).append(_Found(results, cell, one))
-    yield from (_Program(page, data, tuple(several)) for several in cells.values())
+    every: dict[str, list[CellAnswer]] = {}
+    for run in data.runs:
+        for cell, answer in zip(run.results.cells, answers(run.results), strict=True):
+            if cell.comparisons:
+                every.setdefault(cell.cell, []).append(answer)
+    together = [one for one in together_typical(data) if one.verdict in {"better", "worse"}]
+    for cell_name, several in cells.items():
+        joint = tuple(one for one in together if one.cell == cell_name)
+        yield _Program(page, tuple(several), tuple(every.get(cell_name, ())), joint)
 
 
 def _row(one: _Program) -> tuple[str, ...]:
@@ -130,19 +142,10 @@ def _answer(one: _Found) -> str:
 def _runs(one: _Program) -> str:
     """How many runs of the page answer the same, what others answer, and what they decide together."""
     first = one.first.answer
-    told = [
-        (answer.state, answer.setting, answer.text.partition(",")[0].partition(":")[0])
-        for run in one.data.runs
-        for cell, answer in zip(run.results.cells, answers(run.results), strict=True)
-        if cell.cell == first.cell and cell.comparisons
-    ]
+    told = [(answer.state, answer.setting, answer.text.partition(",")[0].partition(":")[0]) for answer in one.every]
     others = Counter(what for state, setting, what in told if (state, setting) != (first.state, first.setting))
     others_told = [f"{count} {what[0].lower()}{what[1:]}" for what, count in others.items()]
-    together = [
-        f"{each.arm} {each.verdict} in {each.metric}"
-        for each in together_typical(one.data)
-        if each.cell == first.cell and each.verdict in {"better", "worse"}
-    ]
+    together = [f"{each.arm} {each.verdict} in {each.metric}" for each in one.together]
     return "; ".join(
         [
             f"{len(told) - others.total()} of {len(told)}",
