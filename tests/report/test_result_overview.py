@@ -39,6 +39,14 @@ PAGES = {
 }
 
 
+def publications(found: dict[str, PageData]) -> tuple[Table, Table]:
+    """The table of the publications, and that of the pages."""
+    (section,) = (one for one in overview(found, STUDIES).sections if one.title == "The publications")
+    first, second = section.blocks
+    assert isinstance(first, Table) and isinstance(second, Table)
+    return first, second
+
+
 def tables(source: str, found: dict[str, PageData], studies: Sequence[Study] = STUDIES) -> dict[str, Table]:
     """The tables of a publication's section by their captions."""
     title = published.load(source).source.title
@@ -76,24 +84,27 @@ def claims_of_part(part: str) -> list[str]:
 @pytest.mark.parametrize("found", [{}, PAGES], ids=["no page", "pages"])
 def test_every_claim_of_every_publication_stands_there_once(found: dict[str, PageData]) -> None:
     told = overview(found, STUDIES)
-    assert len([one for one in told.sections if one.title != "By program"]) == len(published.names()) == 5
-    head = told.lead[1]
-    assert isinstance(head, Table)
+    others = {"By program", "The publications"}
+    assert len([one for one in told.sections if one.title not in others]) == len(published.names()) == 5
+    head, _ = publications(found)
     for name, row in zip(published.names(), head.rows, strict=True):
         source = published.load(name)
         every = list(claims_in(source))
         of = tables(name, found)
         rows = [line for entry in source.entries if entry in of for line in of[entry].rows]
         assert sorted(said for line in rows for said in claims_of_row(line)) == sorted(one.said for one in every)
-        alone = ", the sign alone"  # of a size that is beyond the interval
-        assert {line[1].removesuffix(alone) for line in rows} <= set(STANDINGS)
+        alone, part = ", the sign alone", ", in part"  # a size beyond the interval; another cell leaves it open
+        standing_of = {line[1]: line[1].removesuffix(alone).removesuffix(part) for line in rows}
+        assert {*standing_of.values()} <= set(STANDINGS)
         assert all((alone in line[1]) == ("confirmed" in line[1] and "than all of our" in line[2]) for line in rows)
-        standings = [line[1].removesuffix(alone) for line in rows for _ in claims_of_row(line)]
+        standings = [standing_of[line[1]] for line in rows for _ in claims_of_row(line)]
         *decided, left = (standings.count(word) for word in STANDINGS)
-        assert row[1:4] == tuple(map(str, (len(every), *decided)))
+        assert tuple(int(text.partition(",")[0]) for text in row[1:4]) == (len(every), *decided)
+        in_part = sum(part in line[1] for line in rows for _ in claims_of_row(line))
+        assert sum(int(text.split()[1]) for text in row[2:4] if "," in text) == in_part
         assert sum(map(int, row[4:8])) == left  # each that is open for one of four reasons
         # What is open says what it would take; what is decided says where.
-        assert all((line[3] != "–") == (line[1] == OPEN) for line in rows)
+        assert all((line[3] != "–") == (line[1] == OPEN or part in line[1]) for line in rows)
         assert all(line[4] != "–" for line in rows if line[1] != OPEN)
     text = markdown(told)
     for name in published.names():
@@ -161,8 +172,7 @@ def test_base_pages_of_other_sizes_are_tested_on_servers_where_time_is_measured(
 
 def test_a_claim_that_nothing_tests_is_counted_by_what_it_waits_for() -> None:
     told = overview(PAGES, STUDIES)
-    head = told.lead[1]
-    assert isinstance(head, Table)
+    head, _ = publications(PAGES)
     lpc = dict(zip(head.head, next(row for row in head.rows if row[0].startswith("Multi-sized")), strict=True))
     assert lpc["open: no study"] != "0" and lpc["open: no counter, or another machine"] != "0"
     title = published.load("percona-2019").source.title
@@ -228,7 +238,7 @@ def answered(*pages: tuple[str, PageData]) -> ClaimAnswer:
 def test_the_best_founded_of_several_answers_stands_for_all() -> None:
     plain, sure = turned("same sign"), turned("same sign", 0.9999)
     undecided, open_ = turned("undecided here", verdict="undecided"), turned("not judged here", verdict="not judged")
-    best = answered(("a", undecided), ("b", plain), ("c", sure))
+    best = answered(("a", open_), ("b", plain), ("c", sure))
     assert best.standing == "confirmed here"
     assert best.where == ("c", "b")
     assert best.found.endswith("; likewise in memcached, thp (b)")
@@ -241,6 +251,24 @@ def test_the_best_founded_of_several_answers_stands_for_all() -> None:
     rows, of = told("a", open_), ways(GAIN, published.load(LPC), STUDIES)
     none = answer(GAIN, rows, [one._replace(lacks="ops_per_s") for one in of])
     assert none.takes.startswith("a cell that judges ops_per_s as well (key also): here it was measured beside")
+
+
+def test_what_another_cell_leaves_open_is_decided_in_part() -> None:
+    plain = turned("same sign")
+    undecided, open_ = turned("undecided here", verdict="undecided"), turned("not judged here", verdict="not judged")
+    assert not answered(("b", plain), ("c", open_)).in_part  # that cell did not judge it
+    part = answered(("a", undecided), ("b", plain))
+    assert part.in_part and part.standing == "confirmed here"
+    assert part.found.endswith("; open in memcached, thp (a)")
+    assert part.takes == "more than 24 pairs in memcached: from so few there is no forecast"
+    assert part.where == ("b", "a")
+    found = {"a": undecided, "b": plain}
+    ((row,),) = ([row for row in tables(LPC, found)["memcached"].rows if "2M (4KPS) changes ops_per_s" in row[0]],)
+    assert row[1].startswith("confirmed here, in part")
+    head, _ = publications(found)
+    of = next(row for row, name in zip(head.rows, published.names(), strict=True) if name == LPC)
+    assert of[2].endswith(", 1 of them in part")
+    assert "in part" not in str(publications({"b": plain})[0].rows)
 
 
 def test_opposite_answers_decide_nothing() -> None:
@@ -338,8 +366,7 @@ def test_figures_of_one_arm_stand_in_one_list() -> None:
 
 
 def test_the_pages_have_their_sizes_beside_their_signs() -> None:
-    pages = overview(PAGES, STUDIES).lead[2]
-    assert isinstance(pages, Table)
+    _, pages = publications(PAGES)
     place = pages.head.index("published change within our interval")
     told = {row[0]: row[place] for row in pages.rows}
     rows = [size_of(one.row) for one in claims_of(PAGES["lpc-2024-mthp"])]

@@ -14,6 +14,7 @@ from hugewise.errors import RunError, UserError
 from hugewise.model.guest_results import Guests
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report import numbers, result_overview, result_page
+from hugewise.report.document import Table
 from hugewise.report.markdown import escape
 from hugewise.report.result_claims import claimed
 from hugewise.report.result_data import without_paths
@@ -93,6 +94,16 @@ def test_published_claims_are_grouped_by_what_became_of_them() -> None:
     assert "what else is other here may be behind it: the machine (published Ampere Altra" in shown[open_:]
 
 
+def row_of_overview(data: PageData) -> tuple[str, ...]:
+    """The page's row in the overview's table of pages."""
+    every = result_overview.overview({"page": data}, ()).sections
+    (section,) = (one for one in every if one.title == "The publications")
+    _, pages = section.blocks
+    assert isinstance(pages, Table)
+    (row,) = pages.rows
+    return row
+
+
 def test_counts_of_emulated_guests_are_said_to_be_no_speed() -> None:
     """`1 of 3 comparisons were decided` stood below the question whether a machine is faster: it was of page faults."""
     results = restated.redhat()
@@ -103,7 +114,7 @@ def test_counts_of_emulated_guests_are_said_to_be_no_speed() -> None:
     listed = escape(" and ".join([", ".join(metrics[:-1]), metrics[-1]] if len(metrics) > 1 else metrics))
     said = f"Its guests were emulated: what was judged is {listed}, and nothing here tells what is faster."
     assert said in text(there)[: text(there).index("\n## ")]
-    (row,) = (row for block in result_overview.overview({"page": there}, ()).lead[2:] for row in block.rows)  # type: ignore[union-attr]
+    row = row_of_overview(there)
     assert escape(row[-1]).endswith(f", of {listed}")
     kvm = msgspec.structs.replace(guests, accelerator="kvm")
     assert "emulated: what was judged" not in text(page_of(msgspec.structs.replace(results, guests=kvm)))
@@ -159,14 +170,14 @@ def test_several_runs_are_judged_together() -> None:
     lead = shown[: shown.index("\n## ")]
     one_of = f"these together decide 1 of 1 ({escape(cell.cell)}, {one.arm}: {escape(one.metric)} worse)."
     assert one_of in lead  # beside what each run found alone
-    (row,) = (row for block in result_overview.overview({"page": data}, ()).lead[2:] for row in block.rows)  # type: ignore[union-attr]
+    row = row_of_overview(data)
     assert row[-1].endswith("; by runs together 1 of 1")
     assert "together" not in text(page_of(results))[: text(page_of(results)).index("\n## ")]
-    row = next(line for line in shown.splitlines() if "10 + 10" in line)
-    assert row.endswith("| worse |")  # larger is worse of a time
+    line = next(told for told in shown.splitlines() if "10 + 10" in told)
+    assert line.endswith("| worse |")  # larger is worse of a time
     assert one.verdict == "better"
     alone = escape(f"{effect_of(one)}, better")
-    assert f"| {alone}; {alone} | 10 + 10 |" in row, "by how much each found it"
+    assert f"| {alone}; {alone} | 10 + 10 |" in line, "by how much each found it"
     assert "| 1,000 |" in row
 
 
@@ -213,7 +224,7 @@ def test_cells_of_several_older_runs_are_told_in_one_sentence() -> None:
         "What the newest did not measure stands under “Not in the newest run”, with the figures of an older run: "
         f"{names[0]} of the run of 2026; {names[1]} and {names[2]} of the run of "
     ) in re.sub(r"run of 2026-[-0-9]+ [:0-9]+ UTC", "run of 2026", lead)
-    assert lead.count("older run") == 1
+    assert lead.count("with the figures of an older run") == 1
     assert "The figures are of the newest of 3 runs; “The runs together” judges what several of them have." in lead
 
 

@@ -307,6 +307,75 @@ def test_a_failure_of_the_workload_counts_and_is_not_repeated(stage: Stage) -> N
     assert method.seen == [1, 2, 3]
 
 
+LONG = STUDY.replace("blocks = 3", "blocks = 40")
+
+
+def all_failing(stage: Stage, cell: str) -> Callable[[Trial, int], str]:
+    """Nothing succeeds in that cell; the stage knows of each attempt where it is made."""
+    return lambda trial, number: "failed" if stage.ran[-1][1] == cell else "accepted"
+
+
+@of(LONG)
+def test_a_run_in_which_nothing_succeeds_ends_with_the_reason_and_can_be_resumed(stage: Stage) -> None:
+    stage.script = all_failing(stage, "one")
+    for blocks in (3, 4):  # resumed it tries again
+        with pytest.raises(
+            HugewiseError, match=f"every attempt failed in the {blocks} blocks of one; the last: "
+        ) as found:
+            stage.conduct([cell("one", "thp")], {("one", "thp"): 40})
+        assert f"hugewise resume {stage.folder.path}" in (found.value.hint or "")
+        run = stage.folder.read()
+        assert [block.state for block in run.blocks] == ["complete"] * blocks  # what failed counts as such
+        assert run.closed is None
+    stage.script = accepted
+    stage.conduct([cell("one", "thp")], {("one", "thp"): 10})
+    assert stage.state == "finished"
+
+
+@of(LONG)
+def test_a_cell_in_which_nothing_succeeds_leaves_its_time_to_the_others(stage: Stage) -> None:
+    stage.script = all_failing(stage, "one")
+    stage.conduct([cell("one", "thp"), cell("two", "thp")], {("one", "thp"): 8, ("two", "thp"): 8})
+    assert stage.state == "finished"
+    run = stage.folder.read()
+    cells = [block.cell for block in run.blocks]
+    assert (cells.count("one"), cells.count("two")) == (3, 8)
+    (noted,) = (record.text for record in run.records if isinstance(record, Noted))
+    assert noted.startswith("every attempt failed in the 3 blocks of one; ") and noted.endswith("is given up")
+    assert noted in {one.text for one in stage.events if isinstance(one, progress.Message)}
+
+
+@pytest.mark.parametrize("works", ["base", "thp", "once"])
+@of(LONG)
+def test_a_cell_in_which_anything_succeeded_is_never_given_up(stage: Stage, works: str) -> None:
+    """Of an arm alone, or of all before the disk was full: that ends, and the run goes on."""
+
+    def state(trial: Trial, number: int) -> str:
+        good = trial.block == 1 if works == "once" else trial.arm == works
+        return "accepted" if good else "failed"
+
+    stage.script = state
+    (method,) = stage.conduct([cell("one", "thp")], {("one", "thp"): 9})
+    assert (method.seen, stage.state) == ([*range(1, 10)], "finished")
+
+
+@of(LONG)
+def test_a_cell_is_not_given_up_before_each_of_its_arms_was_tried(stage: Stage) -> None:
+    """Where not all of them fit at once, the coin draws some for each block."""
+    stage.script = all_failing(stage, "one")
+    arms = ("thp", "mthp-64k", "mthp-128k", "mthp-256k")
+    with pytest.raises(HugewiseError, match="every attempt failed"):
+        stage.conduct([cell("one", *arms, at_most=2)], {("one", arm): 40 for arm in arms})
+    assert {arm for _, _, arm, _ in stage.ran} == {"base", *arms}
+    assert len(stage.folder.read().blocks) >= len(arms)
+
+
+def test_a_short_run_in_which_all_fails_finishes_as_planned(stage: Stage) -> None:
+    stage.script = all_failing(stage, "one")
+    (method,) = stage.conduct([cell("one", "thp")], {})
+    assert method.seen == [1, 2, 3]
+
+
 def test_a_trial_that_cannot_be_had_leaves_its_block_incomplete_and_gives_up_in_the_end(stage: Stage) -> None:
     stage.script = lambda trial, number: "rejected" if trial.arm == "thp" else "accepted"
     with pytest.raises(HugewiseError, match="5 blocks in a row do not count.*no room") as caught:

@@ -83,6 +83,11 @@ class CellAnswer(msgspec.Struct, frozen=True, kw_only=True):
     pool: int = 0
 
     @property
+    def what(self) -> str:
+        """What to do, without what was found."""
+        return self.text.removesuffix(f": {self.found}.")
+
+    @property
     def growth(self) -> float | None:
         """How much more memory the setting takes, as a share of the baseline's."""
         if not self.memory_before or self.memory is None:

@@ -13,7 +13,7 @@ from hugewise.report.sentences import effect_of, listed
 from hugewise.stats.end_points import END_POINTS
 from hugewise.visible import printable
 
-__all__ = ["Also", "also_judged", "arms_of", "decided", "in_exact_words", "in_short", "of_each"]
+__all__ = ["Also", "also_judged", "arms_of", "decided", "in_exact_words", "in_short", "of_arm", "of_each"]
 
 _END_POINTS = {"mean": "mean {}", "slow": "rate of slow runs by {}", "p99": "{} of the worst hundredth of runs"}
 
@@ -76,12 +76,13 @@ def arms_of(cell: CellResult, first: Iterable[str]) -> list[str]:
 
 def in_exact_words(cell: CellResult, first: Iterable[str]) -> str:
     """``declared beside it: `thp` worse in p99_us +61% (+7% to +260%), better in fork_us −90% (−92% to −75%)``."""
-    told = [
-        f"`{printable(arm)}` {', '.join(said)}"
-        for arm in arms_of(cell, first)
-        if (said := _told(cell, arm, _with_effect))
-    ]
+    told = [f"`{printable(arm)}` {said}" for arm in arms_of(cell, first) if (said := of_arm(cell, arm))]
     return f"declared beside it: {'; '.join(told)}" if told else ""
+
+
+def of_arm(cell: CellResult, arm: str) -> str:
+    """What is judged of an arm beside the metric, each with its effect: ``worse in p99_us +61% (+7% to +260%)``."""
+    return ", ".join(_told(cell, arm, _with_effect))
 
 
 def _told(cell: CellResult, arm: str, named: Callable[[Also], str]) -> list[str]:

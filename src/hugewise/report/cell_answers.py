@@ -20,10 +20,13 @@ __all__ = [
     "SameAnswer",
     "answers",
     "better_beside",
+    "exact_effect",
     "joined",
     "memory_of",
+    "memory_words",
     "not_compared",
     "price",
+    "prices_of",
     "ranked",
     "resting",
     "selection",
@@ -78,14 +81,14 @@ def _of_cell(results: Results, cell: CellResult) -> CellAnswer:
     if (undecided := by_verdict["undecided"]) and rests is not None:
         of = "" if len(undecided) == 1 else f"`{printable(rests.arm)}`: "
         names = separately((one.arm for one in undecided), "or")
-        found = f"whether {names} is better than {_base(cell)} is open; {of}{_effect(cell, rests)}"
+        found = f"whether {names} is better than {_base(cell)} is open; {of}{exact_effect(cell, rests)}"
         return _made(cell, "undecided", None, "Undecided", found, rests=rests, order=order)
     if several := better_beside(cell):
         beside = several[0]
         name, names = f"`{printable(beside.arm)}`", listed([one.name for one in decided(cell, beside.arm, "better")])
         same = f"makes no difference above {percent(results.margin)} in {printable(cell.metric.name)}"
-        what = f"Yours to weigh, as {name} {same} and is better in {names}{''.join(_prices(cell, beside).values())}"
-        found = _effect(cell, beside)
+        what = f"Yours to weigh, as {name} {same} and is better in {names}{''.join(prices_of(cell, beside).values())}"
+        found = exact_effect(cell, beside)
         return _made(cell, "weigh", beside.arm, what, found, rests=beside, order=order, trade="better beside")
     if by_verdict["equivalent"] or by_verdict["worse"]:
         found = _nothing(results, by_verdict)
@@ -98,17 +101,17 @@ def _of_cell(results: Results, cell: CellResult) -> CellAnswer:
 
 def _better(cell: CellResult, better: Sequence[Comparison], order: Sequence[Comparison]) -> CellAnswer:
     best = better[0]
-    name, prices = f"`{printable(best.arm)}`", _prices(cell, best)
+    name, prices = f"`{printable(best.arm)}`", prices_of(cell, best)
     what = f"Yours to weigh, as {name} is better{''.join(prices.values())}" if prices else f"Set {name}"
     gravest: Trade = [*prices][-1] if prices else ""
-    free = (f"without that price, `{printable(one.arm)}`: {_effect(cell, one)}" for one in unpriced(cell)[:1])
-    found = "; ".join((_effect(cell, best), *free))
+    free = (f"without that price, `{printable(one.arm)}`: {exact_effect(cell, one)}" for one in unpriced(cell)[:1])
+    found = "; ".join((exact_effect(cell, best), *free))
     state: AnswerState = "weigh" if prices else "set"
     made = _made(cell, state, best.arm, what, found, rests=best, order=order, beside=better[1:], trade=gravest)
     return msgspec.structs.replace(made, failed=_failures(cell, best)[0] if gravest == "failures" else 0)
 
 
-def _prices(cell: CellResult, one: Comparison) -> dict[Trade, str]:
+def prices_of(cell: CellResult, one: Comparison) -> dict[Trade, str]:
     """What an arm that may be set costs against its baseline, the gravest last."""
     arm = arm_of(cell, one.arm)
     before, after = memory_of(arm_of(cell, one.baseline)), memory_of(arm)
@@ -128,7 +131,7 @@ def _prices(cell: CellResult, one: Comparison) -> dict[Trade, str]:
 def unpriced(cell: CellResult) -> list[Comparison]:
     """Where the best arm has a price: those that are better as well, and have none."""
     better = [one for one in ranked(cell) if one.verdict == "better"]
-    return [one for one in better[1:] if not _prices(cell, one)] if better and _prices(cell, better[0]) else []
+    return [one for one in better[1:] if not prices_of(cell, one)] if better and prices_of(cell, better[0]) else []
 
 
 def better_beside(cell: CellResult) -> list[Comparison]:
@@ -136,7 +139,7 @@ def better_beside(cell: CellResult) -> list[Comparison]:
     it first; worse they are in nothing, and their runs fail no more often.
     """
     same = [one for one in cell.comparisons if one.verdict == "equivalent" and decided(cell, one.arm, "better")]
-    found = [one for one in same if not _prices(cell, one).keys() - {"memory"}]
+    found = [one for one in same if not prices_of(cell, one).keys() - {"memory"}]
     return sorted(found, key=lambda one: -len(decided(cell, one.arm, "better")))
 
 
@@ -222,7 +225,8 @@ def _gain(one: Comparison, direction: str) -> float:
     return ratio if direction == "higher" else 1 / ratio
 
 
-def _effect(cell: CellResult, one: Comparison) -> str:
+def exact_effect(cell: CellResult, one: Comparison) -> str:
+    """`tps +5.1% (+2.4% to +7.6%), 11 pairs at 99.75%`."""
     return f"{printable(cell.metric.name)} {effect_of(one)}, {_sure(one)}"
 
 
@@ -256,10 +260,14 @@ def price(one: CellAnswer) -> str:
     """`memory 1.02 GiB (+2.0%), 512 MiB of it a pool that stays reserved`; empty where it is not known."""
     if one.memory is None or one.state not in ("set", "weigh"):
         return ""
-    change = "" if one.growth is None else f" ({numbers.change(one.growth + 1)})"
-    pool = f", {numbers.size(one.pool)} of it a pool that stays reserved" if one.pool else ""
     of = f" of `{printable(one.setting or '')}`" if one.trade and one.beside else ""  # others are named with it
-    return f"memory{of} {numbers.size(one.memory)}{change}{pool}"
+    return f"memory{of} {memory_words(one.memory, one.memory_before, one.pool)}"
+
+
+def memory_words(after: int, before: int | None, pool: int) -> str:
+    """`1.02 GiB (+2.0%), 512 MiB of it a pool that stays reserved`: bytes of a setting, its baseline and pool."""
+    change = f" ({numbers.change(after / before)})" if before else ""
+    return f"{numbers.size(after)}{change}{f', {numbers.size(pool)} of it a pool that stays reserved' if pool else ''}"
 
 
 def not_compared(one: CellAnswer) -> str:

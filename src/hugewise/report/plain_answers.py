@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from hugewise.model.answer import CellAnswer
 from hugewise.model.deployment import DeployedFile
 from hugewise.model.metric import Metric
-from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.report import numbers
 from hugewise.report.also_judged import Also, also_judged, arms_of, decided, in_exact_words, in_short, of_each
 from hugewise.report.cell_answers import answers, resting, selection, separately, unpriced
 from hugewise.report.sentences import arm_of, better_direction, listed, size_of
 from hugewise.visible import printable
 
-__all__ = ["caveats", "details", "headline", "in_a_line", "reach", "terms"]
+__all__ = ["caveats", "details", "headline", "in_a_line", "reach", "reach_of", "terms"]
 
 
 def headline(cell: CellResult, one: CellAnswer) -> str:
@@ -30,7 +30,7 @@ def headline(cell: CellResult, one: CellAnswer) -> str:
         known = in_short(cell, one.open[0]) if len(one.open) == 1 else ""
         return f"{open_}; it is {known}." if known else f"{open_}."
     if one.state in ("set", "weigh") and rests is not None:
-        return f"{one.text.removesuffix(f': {one.found}.')}: {_gain(cell, one, rests)}."
+        return f"{one.what}: {_gain(cell, one, rests)}."
     return f"{_without_effects(cell, one, one.text.removesuffix('.'))}."
 
 
@@ -112,12 +112,18 @@ def in_a_line(cell: CellResult, one: CellAnswer) -> str:
 def reach(cell: CellResult, one: CellAnswer) -> Iterator[str]:
     """Whom what is to be set reaches, and what the program needs for it."""
     arm = arm_of(cell, one.setting or "")
-    if one.state not in ("set", "weigh") or arm is None or arm.deployment is None:
-        return
-    now = [file for file in arm.deployment.files if file.scope == "host-now"]
+    if one.state in ("set", "weigh") and arm is not None:
+        yield from reach_of(arm)
+
+
+def reach_of(arm: ArmSummary) -> Iterator[str]:
+    """Whom the arm's setting reaches, and what the program needs for it, in a sentence; none where it is not known."""
+    files = () if arm.deployment is None else arm.deployment.files
+    now = [file for file in files if file.scope == "host-now"]
     pools = [file for file in now if file.sets and all("/hugepages/" in path for path in file.sets)]
-    servers = [file for file in arm.deployment.files if file.scope == "server"]
-    exports = [line.removeprefix("export ") for line in arm.deployment.commands() if line.startswith("export ")]
+    servers = [file for file in files if file.scope == "server"]
+    commands = () if arm.deployment is None else arm.deployment.commands()
+    exports = [line.removeprefix("export ") for line in commands if line.startswith("export ")]
     told = []
     if len(now) > len(pools):
         told.append("it is set for every program of the host")

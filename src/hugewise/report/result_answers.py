@@ -10,21 +10,21 @@ machine, the counter or the arm that was not there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from hugewise.analysis.forecast import TYPICAL, Forecast, Row
 from hugewise.analysis.signs import BEYOND, NOT_HERE, ROUNDED, Size
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.published_rows import Measured, PublishedFinding, PublishedPoint
-from hugewise.report import needs, numbers, unmeasured
+from hugewise.report import needs, numbers
 from hugewise.report.numbers import NOTHING
 from hugewise.report.result_claims import OPEN, STANDINGS, Claimed, Standing, found_here, measured_of, size_of
 from hugewise.report.result_page import PageData
-from hugewise.report.source_claims import Guests, SourceClaim, Way
-from hugewise.study.workload import SMALL
+from hugewise.report.result_ways import ways_words
+from hugewise.report.source_claims import SourceClaim, Way
 
-__all__ = ["REASONS", "ClaimAnswer", "ClaimTold", "WhyOpen", "answer", "open_pairs", "planned_words", "way_words"]
+__all__ = ["REASONS", "ClaimAnswer", "ClaimTold", "WhyOpen", "answer", "open_pairs", "planned_words"]
 
 WhyOpen = Literal["not run", "undecided or not judged", "no counter, or another machine", "no study"]
 """Why a claim is open: no run was made of what tests it; the runs that were made do not tell; the machine could not; or
@@ -33,6 +33,7 @@ nothing that there is tests it, or it prints nothing that could be tested.
 REASONS: tuple[WhyOpen, ...] = ("not run", "undecided or not judged", "no counter, or another machine", "no study")
 
 _ANOTHER = "a run that measures it"
+_DISAGREE = "a further run: those that there are disagree"
 _UNPRINTED = "a published change: none is printed"
 _MOST = 3
 """So many ways to test a claim are named."""
@@ -72,6 +73,7 @@ class ClaimAnswer(NamedTuple):
     where  the names of the pages
     size   where the published change lies beside the interval of what was found; null where one of both is not there
     open   why it is not decidable here; null where it was decided
+    in_part  whether another cell, in which it was judged as well, leaves open what this one decides
     """
 
     standing: Standing
@@ -80,6 +82,7 @@ class ClaimAnswer(NamedTuple):
     where: tuple[str, ...]
     size: Size | None = None
     open: WhyOpen | None = None
+    in_part: bool = False
 
 
 def answer(  # noqa: PLR0917
@@ -104,8 +107,12 @@ def answer(  # noqa: PLR0917
         best = max(decided, key=_weight)
         others = [one for one in decided if one is not best]
         also = f"; likewise in {_places(others, {one.page for one in decided})}" if others else ""
+        still = [one for one in undecided if _judged(one)]
+        also += f"; open in {_places(still, {one.page for one in (best, *still)})}" if still else ""
+        takes = "; ".join(map(_further, still[:_MOST])) or NOTHING
+        where = _pages([best, *others, *still])
         return ClaimAnswer(
-            best.claimed.standing, f"{_found(best)}{also}", NOTHING, _pages([best, *others]), _size(best)
+            best.claimed.standing, f"{_found(best)}{also}", takes, where, _size(best), in_part=bool(still)
         )
     if undecided:
         best = min(undecided, key=lambda one: (_rank(one), -_weight(one)[1]))
@@ -118,6 +125,12 @@ def answer(  # noqa: PLR0917
     return ClaimAnswer(
         OPEN, _not_run(ways, near), takes, (), open=_unmet(ways or near) if claim.printed else "no study"
     )
+
+
+def _judged(one: ClaimTold) -> bool:
+    """Whether what is open was judged where the source speaks of it, and no verdict came of that."""
+    how = one.claimed.how
+    return bool(measured_of(one.claimed.row)) and ("; " in how or how.startswith(("undecided here", "no verdict here")))
 
 
 def _not_run(ways: Sequence[Way], near: Sequence[Way]) -> str:
@@ -158,34 +171,6 @@ def open_pairs(data: PageData, cell: str, arm: str, metric: str) -> tuple[Foreca
                 if (row.cell, row.arm, row.metric, row.end_point) == key and row.needed is not None:
                     return run.forecast, row
     return None
-
-
-def way_words(way: Way, data: Sequence[PageData]) -> str:
-    """What to type to take the way, what it needs, and how long it takes if a page knows that."""
-    return ways_words([way], data)
-
-
-def ways_words(ways: Sequence[Way], data: Sequence[PageData]) -> str:
-    """As `way_words`, of several: what they need alike is told once."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for way in ways:
-        where = f"{_needs(way)}{_left_out(way, data)}"
-        if way.lacks:
-            quantity = "that quantity" if way.counts or way.guests else way.lacks
-            cell = f"a cell {way.label} that judges {quantity} as well (key also)"
-            alike.setdefault((cell, where), []).append(way.study)
-        else:
-            alike.setdefault(("", f"{where}{_hours(way, data)}"), []).append(way.command)
-    return "; or ".join(_alike(cell, what, where) for (cell, where), what in alike.items())
-
-
-def _alike(cell: str, what: Sequence[str], where: str) -> str:
-    """A cell that studies lack, or commands, with what they need."""
-    if cell:
-        return f"{cell} in {' or '.join(what)}{where}"
-    if where and len(what) > 1:
-        return f"{' or '.join(what)}, each{where}"
-    return f"{'; or '.join(what)}{where}"
 
 
 def _weight(one: ClaimTold) -> tuple[float, int]:
@@ -243,7 +228,7 @@ def _takes(best: ClaimTold, untried: Sequence[str], ways: Sequence[Way]) -> Iter
     elif "within that margin" in how and isinstance(row, PublishedPoint):
         yield f"a margin below {abs(row.percent or 0):g}%"
     elif "; " in how:
-        yield "a further run: those that there are disagree"
+        yield _DISAGREE
     elif how.startswith(ROUNDED):
         yield "a published change with more digits"
     elif how == BEYOND:
@@ -251,8 +236,7 @@ def _takes(best: ClaimTold, untried: Sequence[str], ways: Sequence[Way]) -> Iter
     elif how == "not judged here":
         yield _judging(best, found[0][0], found[0][1].metric, ways)
     else:
-        ends = found if len(found) < 3 else (found[0], found[-1])
-        yield "; ".join(_more(best.data, cell, measured) for cell, measured in ends)
+        yield _further(best)
 
 
 def _judging(best: ClaimTold, cell: str, metric: str, ways: Sequence[Way]) -> str:
@@ -288,6 +272,15 @@ def _unjudged(ways: Sequence[Way]) -> str:
     """That no cell judges it, wherever it is measured."""
     lacks = next((way.lacks for way in ways if way.lacks), "")
     return f", and a cell that judges {lacks} (key also)" if lacks and all(way.lacks for way in ways) else ""
+
+
+def _further(one: ClaimTold) -> str:
+    """What would decide it where it was judged: in its cell, or in the first and the last of a trend."""
+    if "; " in one.claimed.how:
+        return _DISAGREE
+    found = measured_of(one.claimed.row)
+    ends = found if len(found) < 3 else (found[0], found[-1])
+    return "; ".join(_more(one.data, cell, measured) for cell, measured in ends)
 
 
 def _more(data: PageData, cell: str, measured: Measured) -> str:
@@ -347,39 +340,3 @@ def _tried(told: Sequence[ClaimTold], ways: Sequence[Way]) -> list[Way]:
                 own = [way for way in own if not way.guests]
             found += [way for way in own if any(map(way.has, cells))]
     return found
-
-
-_NEEDS: Mapping[Guests, str] = {
-    "": "",
-    "emulated": " under KVM",
-    "counting": " with guests under KVM that measure instead of counting instructions",
-}
-
-
-def _needs(way: Way) -> str:
-    """What its guests need, and of which architecture the machine then is."""
-    machine = f" on an {way.arch} machine" if way.guests == "emulated" and way.arch is not None else ""
-    return f"{machine}{_NEEDS[way.guests]}"
-
-
-def _left_out(way: Way, data: Sequence[PageData]) -> str:
-    """Why a run of it left the arm out, which another machine may not."""
-    for results in (run.results for page in data for run in page.runs if run.results.study == way.study):
-        for one in results.left_out:
-            if one.policy == way.policy and (one.cell == "*" or way.has(one.cell)):
-                return f" on a machine on which {way.policy} can run (left out here: {one.reason})"
-    return ""
-
-
-def _hours(way: Way, data: Sequence[PageData]) -> str:
-    """What a verdict takes if it is as noisy as a measured neighbour, as the page of the study has it; of a metric
-    beside the cell's own nothing is known.
-    """
-    for page in () if way.beside else data:
-        newest = page.runs[0].results
-        if (newest.study, newest.options.get("scale", SMALL)) == (way.study, way.scale):
-            for one in page.unmeasured:
-                if way.has(one.cell) and one.pairs is not None and one.seconds is not None:
-                    told = f"{unmeasured.pairs(one)} pairs, {unmeasured.hours(one)}"
-                    return f" ({told}, if as noisy as {unmeasured.like(one)})"
-    return ""

@@ -1,155 +1,209 @@
-"""What to set for a program, by what all pages of results found: its gain, its price, whom it reaches, where. Pure.
+"""What to set for a program, by what all pages of results found: policy by policy its gain, its price, how it is set,
+and where. Pure.
 
-    by_program({"lpc-2024-mthp": data, ...})
+    by_program({"lpc-2024-mthp": data, ...})   # a section for the overview
+    in_short(data)                             # the first sentences of a page
 
-The answer of each cell is that of a run (`cell_answers`), the newest that measured it. What an older run alone compared
-follows it, and how many runs of the page answer the same stands beside it.
+What stands for a policy on a load is in `result_policies`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from hugewise.model.answer import AnswerState, CellAnswer
-from hugewise.model.results import CellResult, Results
+from hugewise import workloads
 from hugewise.report import numbers
-from hugewise.report.also_judged import in_exact_words
-from hugewise.report.cell_answers import answers, price, resting
-from hugewise.report.document import Block, Line, Section, table
+from hugewise.report.also_judged import of_arm
+from hugewise.report.cell_answers import exact_effect, memory_of, memory_words
+from hugewise.report.document import Block, Heading, Line, Section, table
 from hugewise.report.numbers import NOTHING
-from hugewise.report.plain_answers import reach
+from hugewise.report.plain_answers import reach_of
 from hugewise.report.result_data import PageData
+from hugewise.report.result_policies import STANDS, PolicyFound, Stands, policies_of
 from hugewise.report.result_runs import counted, where_in_short
-from hugewise.report.result_standing import standing
-from hugewise.report.result_together import together_typical
 from hugewise.report.sentences import arm_of, listed
-from hugewise.stats.evidence import Combined
 
-__all__ = ["by_program"]
+__all__ = ["by_program", "in_short"]
 
-_ORDER: Sequence[AnswerState] = ("set", "weigh", "leave", "undecided", "none")
-_HEAD = ("program", "what to set", "what was found", "memory", "whom it reaches", "runs that say so", "where", "page")
-_OLDER = "; an older run: "
+_SAID = (
+    "What was found of each program that was measured, on the machine that its row names: another may find otherwise"
+    " (hugewise advise asks yours). Set is what was better, at no price that was seen; yours to weigh what was better"
+    " at one, or in some of the runs alone; leave what was worse or made no difference; open what the runs did not"
+    " decide, or decided differently. Memory is the most that was used: a pool counts whole, used or not, and base"
+    " pages as they were touched."
+)
+_HEAD = (
+    *("load", "policy", "what to do", "found in its metric", "judged beside it", "memory", "how it is set"),
+    *("runs", "where", "page"),
+)
+_DO: Mapping[Stands, str] = {
+    "set": "Set it",
+    "yours to weigh": "Yours to weigh",
+    "leave": "Leave it",
+    "open": "Open",
+}
+_SHOWN = 3
+"""So many runs of a policy are shown with their effects."""
 
 
-class _Found(NamedTuple):
-    """The answer of a cell by one run."""
-
-    results: Results
-    cell: CellResult
-    answer: CellAnswer
-
-
-class _Program(NamedTuple):
-    """A cell on a page: its answer by the newest run, then what older ones alone compared; the answers of `every` run
-    that compared something in it, and what they decide `together`.
-    """
+class _Placed(NamedTuple):
+    """A policy on a load, and the page that has it."""
 
     page: str
-    found: tuple[_Found, ...]
-    every: tuple[CellAnswer, ...]
-    together: tuple[Combined, ...]
-
-    @property
-    def first(self) -> _Found:
-        return self.found[0]
+    found: PolicyFound
 
 
 def by_program(found: Mapping[str, PageData]) -> Iterator[Section]:
-    """A section with a row for each cell that was measured: what is to be set first, then what is left or open.
+    """A section with all programs in a table, those first for which something is to be set; then each program with a
+    row for each policy on each of its loads.
 
     Emulated guests count and measure no speed: their pages are named, and have no row. No section without pages.
     """
     if not found:
         return
-    every = [one for name, data in found.items() for one in _programs(name, data)]
-    every.sort(key=lambda one: min(_ORDER.index(each.answer.state) for each in one.found))
-    said = (
-        "For each program that was measured, as far as it was decided, on the machine that is named: another may find"
-        " otherwise (hugewise advise asks yours)."
-    )
-    blocks: list[Block] = [
-        Line(said),
-        table("what to set, program by program", _HEAD, map(_row, every), len(_HEAD), linked=(7,)),
-    ]
-    if without := [f"{name}.md" for name in found if all(one.page != name for one in every)]:
-        blocks.append(Line(f"In emulated guests, where counts were measured and no speed: {listed(without)}."))
+    every = [_Placed(page, one) for page, data in found.items() for one in policies_of(data)]
+    every.sort(key=lambda one: STANDS.index(one.found.stands))
+    programs: dict[str, list[_Placed]] = {}
+    for one in every:
+        programs.setdefault(one.found.cell.workload, []).append(one)
+    head = ("program", *STANDS)
+    rows = [_in_a_row(name, several) for name, several in programs.items()]
+    blocks: list[Block] = [Line(_SAID), *map(Line, _baselines(every)), table("the programs", head, rows, len(head))]
+    for name, several in programs.items():
+        of_each = table(f"{name}, policy by policy", _HEAD, map(_row, several), len(_HEAD), linked=(len(_HEAD) - 1,))
+        blocks += [Heading(_title(name)), of_each]
+    if emulated := [f"{name}.md" for name, data in found.items() if all(counted(run.results) for run in data.runs)]:
+        blocks.append(Line(f"In emulated guests, where counts were measured and no speed: {listed(emulated)}."))
     yield Section("By program", tuple(blocks))
 
 
-def _programs(page: str, data: PageData) -> Iterator[_Program]:
-    cells: dict[str, list[_Found]] = {}
-    for _, results in standing(data):
-        if not counted(results):
-            for cell, one in zip(results.cells, answers(results), strict=True):
-                cells.setdefault(cell.cell, []).append(_Found(results, cell, one))
-    every: dict[str, list[CellAnswer]] = {}
-    for run in data.runs:
-        for cell, answer in zip(run.results.cells, answers(run.results), strict=True):
-            if cell.comparisons:
-                every.setdefault(cell.cell, []).append(answer)
-    together = [one for one in together_typical(data) if one.verdict in {"better", "worse"}]
-    for cell_name, several in cells.items():
-        joint = tuple(one for one in together if one.cell == cell_name)
-        yield _Program(page, tuple(several), tuple(every.get(cell_name, ())), joint)
+def in_short(data: PageData) -> Iterator[str]:
+    """What the runs of a page say to set, at which price, what to leave, and what they leave open: a sentence each."""
+    every = list(policies_of(data))
+    several = len({one.baseline for one in every}) > 1
+    for stands in STANDS:
+        told = [_in_a_sentence(one, several) for one in every if one.stands == stands]
+        if told:
+            yield f"{stands[0].upper()}{stands[1:]}: {'; '.join(told)}."
 
 
-def _row(one: _Program) -> tuple[str, ...]:
+def _title(workload: str) -> str:
+    """`pgbench: PostgreSQL under pgbench`: who looks for a program knows its name, and not that of a workload."""
+    known = workloads.discover().get(workload)
+    return workload if known is None else f"{workload}: {known.description.removeprefix(f'{workload}: ')}"
+
+
+def _in_a_row(workload: str, several: Sequence[_Placed]) -> tuple[str, ...]:
+    """A program with its policies, each in the column of what is to be done with it, by as much of its load, baseline,
+    metric and page as tells it from the others.
+    """
+    loads = len({one.found.load for one in several}) > 1
+    baselines = len({one.found.baseline for one in several}) > 1
+    alike = Counter(_names(one.found) for one in several)
+    metrics = Counter((*_names(one.found), one.found.cell.metric.name) for one in several)
+    columns: dict[Stands, list[str]] = {stands: [] for stands in STANDS}
+    for page, one in several:
+        words = [one.load] if loads else []
+        same = metrics[*_names(one), one.cell.metric.name]
+        words += [f"by {one.cell.metric.name}"] if alike[_names(one)] > same else []
+        words += [f"in {page}"] if same > 1 else []
+        told = "; ".join(filter(None, (", ".join(words), one.why)))
+        name = f"{one.policy} against {one.baseline}" if baselines else one.policy
+        columns[one.stands].append(f"{name} ({told})" if told else name)
+    return (workload, *("; ".join(columns[stands]) or NOTHING for stands in STANDS))
+
+
+def _names(one: PolicyFound) -> tuple[str, str, str]:
+    return one.load, one.policy, one.baseline
+
+
+def _row(placed: _Placed) -> tuple[str, ...]:
+    one = placed.found
     told = (
-        _name(one.first.cell),
-        _joined(map(_what, one.found)),
-        _joined(map(_answer, one.found)),
-        _joined(price(each.answer).removeprefix("memory ") for each in one.found),
-        _joined("; ".join(reach(each.cell, each.answer)) for each in one.found),
+        f"{one.load} ({', '.join(one.cell.stand_ins)})" if one.cell.stand_ins else one.load,
+        f"{one.policy} against {one.baseline}",
+        ": ".join(filter(None, (_DO[one.stands], one.why or ("undecided" if one.stands == "open" else "")))),
+        _effects(one),
+        of_arm(one.cell, one.policy) or NOTHING,
+        _memory(one),
+        _how(one),
         _runs(one),
-        ", or ".join(dict.fromkeys(where_in_short(each.results) for each in one.found)),
-        f"{one.page}.md",
+        _where(one),
+        f"{placed.page}.md",
     )
     return tuple(text.replace("`", "") for text in told)
 
 
-def _joined(parts: Iterable[str]) -> str:
-    """That of the newest run, then what there is of older ones."""
-    first, *others = parts
-    return _OLDER.join([first or NOTHING, *filter(None, others)])
-
-
-def _name(cell: CellResult) -> str:
-    """`build: kernel-build`, `memcached (a client of ours)`: the workload, its cell, and what stands in for what."""
-    name = cell.cell if cell.cell.startswith(cell.workload) else f"{cell.workload}: {cell.cell}"
-    return f"{name} ({', '.join(cell.stand_ins)})" if cell.stand_ins else name
-
-
-def _what(one: _Found) -> str:
-    """What to do, with its prices; nothing of a run that is left with other metrics alone."""
-    return one.answer.text.removesuffix(f": {one.answer.found}.") if one.cell.comparisons else ""
-
-
-def _answer(one: _Found) -> str:
-    """The effect and what was declared beside it; of a setting, how much of the memory got its pages."""
-    if not one.cell.comparisons:
-        return in_exact_words(one.cell, [arm.arm for arm in one.cell.arms])
-    rests = resting(one.cell)
-    arm = None if rests is None else arm_of(one.cell, rests.arm)
+def _effects(one: PolicyFound) -> str:
+    """The effect by each run; of a setting, how much of the memory got its pages; why there is no verdict."""
+    told = ["; an older run: ".join(exact_effect(run.cell, run.comparison) for run in one.runs[:_SHOWN])]
+    if len(one.runs) > _SHOWN:
+        told.append(f"and by {len(one.runs) - _SHOWN} more, on the page")
+    newest = one.runs[0].comparison
+    if one.verdict == "none" and newest.reason:
+        told.append(newest.reason.rstrip("."))
+    arm = arm_of(one.cell, one.policy)
     share = "" if arm is None or arm.judged != "setting" else numbers.share(arm.delivered_share)
-    if arm is None or share in {"", "100%"}:
-        return one.answer.found
-    return f"{one.answer.found}; {arm.arm} is judged as a setting, of whose pages {share} were delivered"
+    if share not in {"", "100%"}:
+        told.append(f"judged as a setting, of whose pages {share} were delivered")
+    return "; ".join(told)
 
 
-def _runs(one: _Program) -> str:
-    """How many runs of the page answer the same, what others answer, and what they decide together."""
-    first = one.first.answer
-    told = [(answer.state, answer.setting, answer.text.partition(",")[0].partition(":")[0]) for answer in one.every]
-    others = Counter(what for state, setting, what in told if (state, setting) != (first.state, first.setting))
-    others_told = [f"{count} {what[0].lower()}{what[1:]}" for what, count in others.items()]
-    together = [f"{each.arm} {each.verdict} in {each.metric}" for each in one.together]
-    return "; ".join(
-        [
-            f"{len(told) - others.total()} of {len(told)}",
-            *([f"others: {listed(others_told)}"] if others else []),
-            *([f"together: {listed(together)}"] if together else []),
-        ]
-    )
+def _memory(one: PolicyFound) -> str:
+    """By the newest run that knows it."""
+    for run in one.runs:
+        arm, base = arm_of(run.cell, one.policy), arm_of(run.cell, one.baseline)
+        after = memory_of(arm)
+        if arm is not None and after is not None:
+            return memory_words(after, memory_of(base), arm.pool_bytes)
+    return NOTHING
+
+
+def _how(one: PolicyFound) -> str:
+    """Of what may be set: the commands, and whom that reaches."""
+    if one.stands not in {"set", "yours to weigh"}:
+        return NOTHING
+    for arm in (arm_of(run.cell, one.policy) for run in one.runs):
+        if arm is not None and arm.deployment is not None:
+            return ". ".join(filter(None, ("; ".join(arm.deployment.commands()), *reach_of(arm)))) or NOTHING
+    return NOTHING
+
+
+def _runs(one: PolicyFound) -> str:
+    """`better in 1 of 2 runs, undecided in 1; together better`, of those that judged this policy."""
+    many = len(one.runs)
+    (first, count), *others = one.verdicts.most_common()
+    told = f"{_verdict(first)} in {count} of {many} run{'' if many == 1 else 's'}"
+    told = ", ".join([told, *(f"{_verdict(verdict)} in {count}" for verdict, count in others)])
+    return f"{told}; together {one.together}" if one.together else told
+
+
+def _verdict(verdict: str) -> str:
+    return {"none": "no verdict", "equivalent": "no difference"}.get(verdict, verdict)
+
+
+def _where(one: PolicyFound) -> str:
+    """The machine of the newest run, and those of others."""
+    own, *others = dict.fromkeys(where_in_short(run.results) for run in one.runs)
+    return "; older runs ".join([own, ", ".join(others)]) if others else own
+
+
+def _baselines(every: Sequence[_Placed]) -> Iterator[str]:
+    """What the policies were compared with, and how that is set."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for page, one in every:
+        base = arm_of(one.cell, one.baseline)
+        if base is not None:
+            commands = () if base.deployment is None else base.deployment.commands()
+            found.setdefault((base.arm, "; ".join(commands) or base.treatment), []).append(f"{page}.md")
+    for (name, how), pages in found.items():
+        yield f"Compared with {name} in {listed(sorted({*pages}))}, which is: {how}."
+
+
+def _in_a_sentence(one: PolicyFound, baselines: bool) -> str:
+    """`hugetlb-1g on select-only, tps +16% (+4% to +32%), 11 pairs at 99% (better for 27% more memory)`."""
+    against = f" against {one.baseline}" if baselines else ""
+    effects = "" if one.stands == "open" else f", {_effects(one)}"
+    return f"{one.policy}{against} on {one.load}{effects}{f' ({one.why})' if one.why else ''}"

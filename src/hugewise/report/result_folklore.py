@@ -16,10 +16,11 @@ from hugewise.plan.cells import Resolved, resolve
 from hugewise.published.folklore import CommonClaim, claims
 from hugewise.report.document import Document, Line, table
 from hugewise.report.numbers import NOTHING
-from hugewise.report.result_answers import open_pairs, planned_words, way_words
+from hugewise.report.result_answers import open_pairs, planned_words
 from hugewise.report.result_claims import STANDINGS
 from hugewise.report.result_page import PageData
 from hugewise.report.result_runs import machine_in_short
+from hugewise.report.result_ways import way_words
 from hugewise.report.sentences import effect_of
 from hugewise.report.source_claims import Guests, Way, shipped_studies
 from hugewise.study.load import at_scale

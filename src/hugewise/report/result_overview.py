@@ -87,9 +87,11 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
         source = published.load(name)
         answers = _answers(source, found, known)
         counts = Counter(one.standing for one in answers.values())
+        in_part = Counter(one.standing for one in answers.values() if one.in_part)
         within = sizes(one.size for one in answers.values()) or NOTHING
         reasons = Counter(one.open for one in answers.values())
-        settled, of = [counts[word] for word in STANDINGS if word != OPEN], [reasons[word] for word in REASONS]
+        settled = [_counted(counts[word], in_part[word]) for word in STANDINGS if word != OPEN]
+        of = [reasons[word] for word in REASONS]
         rows.append((_title(source), len(answers), *settled, *of, within))
         sections.append(
             Section(_title(source), (Line(_outcome(answers.values())), *_source(source, answers, found, known)))
@@ -113,17 +115,27 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
                 " beside it; nothing by hand. Every claim of the publications stands below, also those that no run has"
                 " met, with what a verdict would take."
             ),
-            table("the publications, and what became of their claims", head, rows, 1),
-            _pages(found),
         ),
-        sections=(*by_program(found), *sections),
+        sections=(
+            *by_program(found),
+            Section(
+                "The publications",
+                (table("the publications, and what became of their claims", head, rows, 1), _pages(found)),
+            ),
+            *sections,
+        ),
     )
+
+
+def _counted(count: int, in_part: int) -> str:
+    return f"{count}, {in_part} of them in part" if in_part else str(count)
 
 
 def _outcome(answers: Collection[ClaimAnswer]) -> str:
     """What became of a publication's claims, in two sentences: of those that were measured, and of the others."""
     counts, reasons = Counter(one.standing for one in answers), Counter(one.open for one in answers)
-    told = [f"{counts[word]} {word}" for word in STANDINGS if word != OPEN and counts[word]]
+    in_part = Counter(one.standing for one in answers if one.in_part)
+    told = [f"{_counted(counts[word], in_part[word])} {word}" for word in STANDINGS if word != OPEN and counts[word]]
     told += [f"{reasons[_MEASURED]} {_BECAUSE[_MEASURED]}"] if reasons[_MEASURED] else []
     others = {why: reasons[why] for why in REASONS if why != _MEASURED and reasons[why]}
     met = len(answers) - sum(others.values())
@@ -216,9 +228,10 @@ def _source(
 
 
 def _standing(one: ClaimAnswer) -> str:
-    """Of a published change that is beyond our interval the sign alone is confirmed."""
+    """Confirmed of the sign alone where the size is beyond our interval, and in part where a cell leaves it open."""
     beyond = one.standing == STANDINGS[0] and one.size in {"larger", "smaller"}
-    return f"{one.standing}, the sign alone" if beyond else one.standing
+    told = f"{one.standing}, in part" if one.in_part else one.standing
+    return f"{told}, the sign alone" if beyond else told
 
 
 def _linked(one: ClaimAnswer) -> str:

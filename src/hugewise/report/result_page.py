@@ -32,6 +32,7 @@ from hugewise.report.figures.theme import colours
 from hugewise.report.first_cells import first_cells
 from hugewise.report.markdown import markdown
 from hugewise.report.numbers import NOTHING
+from hugewise.report.result_by_program import in_short
 from hugewise.report.result_claims import (
     OPEN,
     STANDINGS,
@@ -237,6 +238,7 @@ def _name(results: Results) -> str:
 
 def _lead(data: PageData) -> Iterator[str]:
     newest, several = data.runs[0].results, list(standing(data))
+    yield from in_short(data)
     if len(several) > 1:
         every = decided(found for _, found in several)
         yield f"{every} comparisons were decided, each as the newest run of it found it."

@@ -26,11 +26,12 @@ from hugewise.plan.ageing import due
 from hugewise.plan.plan import Arm, Cell
 from hugewise.session import progress
 from hugewise.session.enough import Enough
+from hugewise.session.failing import Failing
 from hugewise.session.identity import differing
 from hugewise.stats.method import Method
 from hugewise.stats.sequential import Sequential
 from hugewise.store.folder import RunFolder
-from hugewise.store.records import Begun, BlockClosed, BlockOpened, Closed, Lost, OpenBlock, Run, Unstarted
+from hugewise.store.records import Begun, BlockClosed, BlockOpened, Closed, Lost, Noted, OpenBlock, Run, Unstarted
 from hugewise.study.study import Study
 
 __all__ = ["Conductor"]
@@ -55,6 +56,7 @@ class Conductor:
     _last: int = 0
     _cure: str | None = None  # of what could not be started last
     _complete: Counter[str] = field(default_factory=Counter)
+    _failing: Failing = field(default_factory=Failing)
     _in_session: Counter[str] = field(default_factory=Counter)
     _durations: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=5)))
     _enough: Enough = field(init=False)
@@ -97,6 +99,9 @@ class Conductor:
             if self._session_over(cell):
                 return None
             block = self._new_block(cell)
+            if self._open_arms(cell) and (why := self._failing.give_up(cell.id, (arm.name for arm in cell.arms))):
+                self.folder.append(Noted(t=self.clock.wall(), text=f"{why}: the cell is given up"))
+                self.listener(progress.Message(f"{why}: the cell is given up"))
             useless = 0 if block.state == "complete" else useless + 1
             hopeless = useless and not self._complete and not any(self._open_arms(each) for each in self.cells)
             if useless == _PATIENCE or hopeless:
@@ -106,6 +111,11 @@ class Conductor:
                     hint=f"{cure}; then: hugewise resume {self.folder.path}"
                     + ("" if cure != self._cure else ", or a new run where that changes the study"),
                 )
+        if self.cells and all(cell.id in self._failing for cell in self.cells):
+            raise HugewiseError(
+                self._failing.told(),
+                hint=f"mend it; then: hugewise resume {self.folder.path}, or a new run where that changes the study",
+            )
         return self._close("finished")
 
     def _close(self, state: Literal["finished", "time is up"]) -> Closed:
@@ -123,6 +133,8 @@ class Conductor:
         return [arm for arm in cell.arms if arm.name in {method.contrast.arm for method in self._undecided(cell)}]
 
     def _undecided(self, cell: Cell) -> list[Method]:
+        if cell.id in self._failing:
+            return []
         watching = [method for method in self.methods if method.contrast.cell == cell.id]
         return [method for method in watching if method.decision().status == "continue"]
 
@@ -138,6 +150,7 @@ class Conductor:
         self._last = max(self._last, block.number)
         for method in self.methods:  # which look at its state themselves: a failure to start counts in any
             method.observe(block)
+        self._failing.observe(block)
         if block.state != "complete":
             return
         self._complete[block.cell] += 1
