@@ -157,7 +157,7 @@ def test_the_baseline_and_the_commands_are_told() -> None:
     lines = [block.text for block in section_of(found).blocks if isinstance(block, Line)]
     assert f"Compared with base in a.md, which is: echo never > {THP}/enabled." in lines
     how = rows(found)["memcached", "thp"]["how it is set"]
-    assert how == f"echo always > {THP}/enabled. it is set for every program of the host"
+    assert how == f"echo always > {THP}/enabled. It is set for every program of the host"
     assert rows(found)["memcached", "mthp-64k"]["how it is set"] == "–"  # nothing is to be set
 
 
@@ -173,6 +173,18 @@ def test_what_some_of_the_runs_decided_is_not_simply_to_be_set() -> None:
     (told,) = (line for line in in_short(data) if line.startswith("Yours to weigh: "))
     assert told.endswith("(better in 1 of 2 runs).")
     assert rows({"a": data})["redis", "thp"]["runs"] == "no difference in 2 of 2 runs"
+
+
+def test_a_run_of_too_few_pairs_for_any_verdict_takes_nothing_from_one_that_decided() -> None:
+    old = restated.lpc()
+    new = judged(old, "memcached", "undecided")
+    cell, *others = new.cells
+    few = tuple(replace(one, n=4, low=None, high=None) for one in cell.comparisons)
+    row = rows({"a": page(replace(new, cells=(replace(cell, comparisons=few), *others)), old)})["memcached", "thp"]
+    assert row["what to do"] == "Set it"
+    assert row["runs"] == "better in 1 of 2 runs, too few pairs for a verdict in 1"
+    alone = rows({"a": page(replace(new, cells=(replace(cell, comparisons=few), *others)))})["memcached", "thp"]
+    assert (alone["what to do"], alone["runs"]) == ("Open: undecided", "too few pairs for a verdict in 1 of 1 run")
 
 
 def evidence(run: str, larger: float) -> RunEvidence:

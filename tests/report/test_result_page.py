@@ -178,7 +178,7 @@ def test_several_runs_are_judged_together() -> None:
     assert one.verdict == "better"
     alone = escape(f"{effect_of(one)}, better")
     assert f"| {alone}; {alone} | 10 + 10 |" in line, "by how much each found it"
-    assert "| 1,000 |" in row
+    assert "| 1,000 |" in line
 
 
 def test_figures_of_an_older_run_are_said_to_be_and_no_heading_stands_twice() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from hugewise import workloads
+from hugewise.model.results import ArmSummary
 from hugewise.report import numbers
 from hugewise.report.also_judged import of_arm
 from hugewise.report.cell_answers import exact_effect, memory_of, memory_words
@@ -44,6 +45,7 @@ _DO: Mapping[Stands, str] = {
     "leave": "Leave it",
     "open": "Open",
 }
+_OLDER = "; an older run: "
 _SHOWN = 3
 """So many runs of a policy are shown with their effects."""
 
@@ -56,15 +58,15 @@ class _Placed(NamedTuple):
 
 
 def by_program(found: Mapping[str, PageData]) -> Iterator[Section]:
-    """A section with all programs in a table, those first for which something is to be set; then each program with a
-    row for each policy on each of its loads.
+    """A section with all programs in a table, those first for which something is to be set, and the probe's own loads
+    last; then each program with a row for each policy on each of its loads.
 
     Emulated guests count and measure no speed: their pages are named, and have no row. No section without pages.
     """
     if not found:
         return
     every = [_Placed(page, one) for page, data in found.items() for one in policies_of(data)]
-    every.sort(key=lambda one: STANDS.index(one.found.stands))
+    every.sort(key=lambda one: (_of_the_probe(one.found.cell.workload), STANDS.index(one.found.stands)))
     programs: dict[str, list[_Placed]] = {}
     for one in every:
         programs.setdefault(one.found.cell.workload, []).append(one)
@@ -87,6 +89,11 @@ def in_short(data: PageData) -> Iterator[str]:
         told = [_in_a_sentence(one, several) for one in every if one.stands == stands]
         if told:
             yield f"{stands[0].upper()}{stands[1:]}: {'; '.join(told)}."
+
+
+def _of_the_probe(workload: str) -> bool:
+    """Whether it is no program of anybody's, but a load that the probe makes itself."""
+    return hasattr(workloads.discover().get(workload), "subcommand")
 
 
 def _title(workload: str) -> str:
@@ -138,7 +145,7 @@ def _row(placed: _Placed) -> tuple[str, ...]:
 
 def _effects(one: PolicyFound) -> str:
     """The effect by each run; of a setting, how much of the memory got its pages; why there is no verdict."""
-    told = ["; an older run: ".join(exact_effect(run.cell, run.comparison) for run in one.runs[:_SHOWN])]
+    told = [_OLDER.join(exact_effect(run.cell, run.comparison) for run in one.runs[:_SHOWN])]
     if len(one.runs) > _SHOWN:
         told.append(f"and by {len(one.runs) - _SHOWN} more, on the page")
     newest = one.runs[0].comparison
@@ -152,13 +159,14 @@ def _effects(one: PolicyFound) -> str:
 
 
 def _memory(one: PolicyFound) -> str:
-    """By the newest run that knows it."""
-    for run in one.runs:
+    """By each run that is shown and knows it."""
+    told = []
+    for run in one.runs[:_SHOWN]:
         arm, base = arm_of(run.cell, one.policy), arm_of(run.cell, one.baseline)
         after = memory_of(arm)
         if arm is not None and after is not None:
-            return memory_words(after, memory_of(base), arm.pool_bytes)
-    return NOTHING
+            told.append(memory_words(after, memory_of(base), arm.pool_bytes))
+    return _OLDER.join(dict.fromkeys(told)) or NOTHING
 
 
 def _how(one: PolicyFound) -> str:
@@ -167,14 +175,23 @@ def _how(one: PolicyFound) -> str:
         return NOTHING
     for arm in (arm_of(run.cell, one.policy) for run in one.runs):
         if arm is not None and arm.deployment is not None:
-            return ". ".join(filter(None, ("; ".join(arm.deployment.commands()), *reach_of(arm)))) or NOTHING
+            reached = (f"{told[0].upper()}{told[1:]}" for told in reach_of(arm))
+            return ". ".join(filter(None, (_commands(arm), *reached))) or NOTHING
     return NOTHING
+
+
+def _commands(arm: ArmSummary) -> str:
+    """What is typed, without the program itself; empty where it is not known."""
+    lines = () if arm.deployment is None else arm.deployment.commands()
+    return "; ".join(line for line in lines if not line.startswith("exec "))
 
 
 def _runs(one: PolicyFound) -> str:
     """`better in 1 of 2 runs, undecided in 1; together better`, of those that judged this policy."""
-    many = len(one.runs)
-    (first, count), *others = one.verdicts.most_common()
+    many, counts = len(one.runs), one.verdicts
+    counts["undecided"] -= one.too_few
+    counts["too few pairs for a verdict"] = one.too_few
+    (first, count), *others = ((verdict, count) for verdict, count in counts.most_common() if count)
     told = f"{_verdict(first)} in {count} of {many} run{'' if many == 1 else 's'}"
     told = ", ".join([told, *(f"{_verdict(verdict)} in {count}" for verdict, count in others)])
     return f"{told}; together {one.together}" if one.together else told
@@ -196,8 +213,7 @@ def _baselines(every: Sequence[_Placed]) -> Iterator[str]:
     for page, one in every:
         base = arm_of(one.cell, one.baseline)
         if base is not None:
-            commands = () if base.deployment is None else base.deployment.commands()
-            found.setdefault((base.arm, "; ".join(commands) or base.treatment), []).append(f"{page}.md")
+            found.setdefault((base.arm, _commands(base) or base.treatment), []).append(f"{page}.md")
     for (name, how), pages in found.items():
         yield f"Compared with {name} in {listed(sorted({*pages}))}, which is: {how}."
 

@@ -88,9 +88,15 @@ class PolicyFound(NamedTuple):
         return next(iter(found), self.together or self.runs[0].comparison.verdict)
 
     @property
+    def too_few(self) -> int:
+        """Runs of so few pairs that they have no interval: whatever they found, they could decide nothing."""
+        found = (run.comparison for run in self.runs)
+        return sum(one.verdict == "undecided" and one.low is None and one.high is None for one in found)
+
+    @property
     def sure(self) -> bool:
-        """Whether every run has the verdict, or all together."""
-        return self.together == self.verdict or self.verdicts[self.verdict] == len(self.runs)
+        """Whether every run that could have a verdict has this one, or all together."""
+        return self.together == self.verdict or self.verdicts[self.verdict] == len(self.runs) - self.too_few
 
     @property
     def stands(self) -> Stands:
@@ -137,8 +143,8 @@ class PolicyFound(NamedTuple):
     @property
     def _by(self) -> str:
         """By which of the runs, where not by every one."""
-        count, many = self.verdicts[self.verdict], len(self.runs)
-        if count == many:
+        count, many = self.verdicts[self.verdict], len(self.runs) - self.too_few
+        if count and count == many:
             return ""
         if count == 0:
             return " by the runs together, which do not tell by how much"
