@@ -132,7 +132,7 @@ def _row(placed: _Placed) -> tuple[str, ...]:
         f"{one.load} ({', '.join(one.cell.stand_ins)})" if one.cell.stand_ins else one.load,
         f"{one.policy} against {one.baseline}",
         ": ".join(filter(None, (_DO[one.stands], one.why or ("undecided" if one.stands == "open" else "")))),
-        _effects(one),
+        _by_each_run(one),
         of_arm(one.cell, one.policy) or NOTHING,
         _memory(one),
         _how(one),
@@ -143,7 +143,7 @@ def _row(placed: _Placed) -> tuple[str, ...]:
     return tuple(text.replace("`", "") for text in told)
 
 
-def _effects(one: PolicyFound) -> str:
+def _by_each_run(one: PolicyFound) -> str:
     """The effect by each run; of a setting, how much of the memory got its pages; why there is no verdict."""
     told = [_OLDER.join(exact_effect(run.cell, run.comparison) for run in one.runs[:_SHOWN])]
     if len(one.runs) > _SHOWN:
@@ -219,7 +219,10 @@ def _baselines(every: Sequence[_Placed]) -> Iterator[str]:
 
 
 def _in_a_sentence(one: PolicyFound, baselines: bool) -> str:
-    """`hugetlb-1g on select-only, tps +16% (+4% to +32%), 11 pairs at 99% (better for 27% more memory)`."""
+    """`hugetlb-1g on select-only, tps +16% (+4% to +32%), 11 pairs at 99% (better for 27% more memory)`: of what is not
+    open with the effect by the newest run, of those that had enough pairs for a verdict.
+    """
     against = f" against {one.baseline}" if baselines else ""
-    effects = "" if one.stands == "open" else f", {_effects(one)}"
-    return f"{one.policy}{against} on {one.load}{effects}{f' ({one.why})' if one.why else ''}"
+    run = next((run for run in one.runs if not run.too_few), one.runs[0])
+    effect = "" if one.stands == "open" else f", {exact_effect(run.cell, run.comparison)}"
+    return f"{one.policy}{against} on {one.load}{effect}{f' ({one.why})' if one.why else ''}"

@@ -90,7 +90,7 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
         in_part = Counter(one.standing for one in answers.values() if one.in_part)
         within = sizes(one.size for one in answers.values()) or NOTHING
         reasons = Counter(one.open for one in answers.values())
-        settled = [_counted(counts[word], in_part[word]) for word in STANDINGS if word != OPEN]
+        settled = [f"{counts[word]}{_of_these(counts[word], in_part[word])}" for word in STANDINGS if word != OPEN]
         of = [reasons[word] for word in REASONS]
         rows.append((_title(source), len(answers), *settled, *of, within))
         sections.append(
@@ -127,15 +127,22 @@ def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = No
     )
 
 
-def _counted(count: int, in_part: int) -> str:
-    return f"{count}, {in_part} of them in part" if in_part else str(count)
+def _of_these(count: int, in_part: int) -> str:
+    """How many of a count are in part; empty where none is."""
+    if not in_part:
+        return ""
+    return " (in part)" if in_part == count else f" ({in_part} of them in part)"
 
 
 def _outcome(answers: Collection[ClaimAnswer]) -> str:
     """What became of a publication's claims, in two sentences: of those that were measured, and of the others."""
     counts, reasons = Counter(one.standing for one in answers), Counter(one.open for one in answers)
     in_part = Counter(one.standing for one in answers if one.in_part)
-    told = [f"{_counted(counts[word], in_part[word])} {word}" for word in STANDINGS if word != OPEN and counts[word]]
+    told = [
+        f"{counts[word]} {word}{_of_these(counts[word], in_part[word])}"
+        for word in STANDINGS
+        if word != OPEN and counts[word]
+    ]
     told += [f"{reasons[_MEASURED]} {_BECAUSE[_MEASURED]}"] if reasons[_MEASURED] else []
     others = {why: reasons[why] for why in REASONS if why != _MEASURED and reasons[why]}
     met = len(answers) - sum(others.values())

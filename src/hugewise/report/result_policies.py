@@ -45,6 +45,12 @@ class RunFound(NamedTuple):
     cell: CellResult
     comparison: Comparison
 
+    @property
+    def too_few(self) -> bool:
+        """Whether its pairs are so few that they have no interval: whatever it found, it could decide nothing."""
+        one = self.comparison
+        return one.verdict == "undecided" and one.low is None and one.high is None
+
 
 class PolicyFound(NamedTuple):
     """A policy on a load, by all runs that judged it in the cell's metric against one baseline.
@@ -89,9 +95,8 @@ class PolicyFound(NamedTuple):
 
     @property
     def too_few(self) -> int:
-        """Runs of so few pairs that they have no interval: whatever they found, they could decide nothing."""
-        found = (run.comparison for run in self.runs)
-        return sum(one.verdict == "undecided" and one.low is None and one.high is None for one in found)
+        """Runs that had too few pairs to decide anything."""
+        return sum(run.too_few for run in self.runs)
 
     @property
     def sure(self) -> bool:
