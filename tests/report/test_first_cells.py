@@ -160,6 +160,15 @@ def test_fewer_pairs_that_were_planned_are_said_to_be() -> None:
     assert enough() == "no"
 
 
+def test_fewer_pairs_that_were_enough_for_a_verdict_are_said_to_be() -> None:
+    """A run that is judged after every pair ends when all is decided."""
+    results = restated.percona_2018()
+    cell = next(cell for cell in results.cells if any(one.verdict == "better" for one in cell.comparisons))
+    one = next(one for one in cell.comparisons if one.verdict == "better")
+    ((*_, word, _),) = told([first(cell.cell, one.arm, pairs=1000)], [results], {}, {}, [])
+    assert word == f"decided after {one.n}"
+
+
 def test_runs_that_disagree_have_no_verdict() -> None:
     results = restated.percona_2018()
     cell = results.cells[0]

@@ -75,17 +75,17 @@ def _told(  # noqa: PLR0917
     for metric in dict.fromkeys(one.metric for one in every):
         found, key = [one for one in every if one.metric == metric], (first.cell, arm, metric)
         pairs = sum(one.n for one in found)
-        enough = "yes" if pairs >= first.pairs else _fewer(first.cell, pairs, runs)
+        enough = "yes" if pairs >= first.pairs else _fewer(first.cell, pairs, runs, found)
         yield metric, f"{pairs:,}", enough, _verdict(found, together.get(key), planned.get(key))
 
 
-def _fewer(cell: str, pairs: int, runs: Sequence[Results]) -> str:
-    """Of a run that is judged once, after its planned blocks, fewer are no run that ended early."""
+def _fewer(cell: str, pairs: int, runs: Sequence[Results], found: Sequence[Comparison]) -> str:
+    """Fewer are no run that ended early where one decided before, or is judged once, after its planned blocks."""
     for run in runs:
         blocks = (run.options.get("budget") or {}).get("blocks")
         if run.options.get("method") == "fixed-n" and blocks == pairs and any(one.cell == cell for one in run.cells):
             return f"no: {pairs:,} were planned"
-    return "no"
+    return f"decided after {pairs:,}" if any(one.verdict in _DECIDED for one in found) else "no"
 
 
 def _compared(run: Results, cell: str, arm: str) -> Iterator[Comparison]:
