@@ -187,6 +187,25 @@ def test_a_run_of_too_few_pairs_for_any_verdict_takes_nothing_from_one_that_deci
     assert (alone["what to do"], alone["runs"]) == ("Open: undecided", "too few pairs for a verdict in 1 of 1 run")
 
 
+def test_a_run_that_has_no_interval_for_its_failures_is_one_that_decided_nothing() -> None:
+    old = restated.lpc()
+    new = judged(old, "memcached", "undecided")
+    cell, *others = new.cells
+    failing = tuple(replace(one, low=None, high=None, failures_arm=3, failures_baseline=3) for one in cell.comparisons)
+    row = rows({"a": page(replace(new, cells=(replace(cell, comparisons=failing), *others)), old)})["memcached", "thp"]
+    assert row["what to do"] == "Yours to weigh: better in 1 of 2 runs"
+
+
+def test_the_first_sentence_has_the_effect_of_a_run_that_shows_it() -> None:
+    old = restated.lpc()
+    new = judged(old, "memcached", "undecided")
+    cell, *others = new.cells
+    near = tuple(replace(one, ratio=1.0, low=0.99, high=1.01, n=77) for one in cell.comparisons)
+    data = page(replace(new, cells=(replace(cell, comparisons=near), *others)), old)
+    (told,) = (line for line in in_short(data) if line.startswith("Yours to weigh: "))
+    assert "77 pairs" not in told and "24 pairs" in told and "by an older run (better in 1 of 2 runs)" in told
+
+
 def evidence(run: str, larger: float) -> RunEvidence:
     """Of thp on memcached; 500 is the least e-value that decides one of its kind alone at 99%."""
     carried = Carried(
@@ -209,13 +228,13 @@ def together(verdict: Verdict, *, larger: float = 100.0) -> dict[str, PageData]:
 
 def test_what_the_runs_decide_together_stands_and_says_so() -> None:
     row = rows(together("undecided"))["memcached", "thp"]
-    assert row["what to do"] == "Set it: better by the runs together, which do not tell by how much"
+    assert row["what to do"] == "Yours to weigh: better by the runs together, which do not tell by how much"
     assert row["runs"] == "undecided in 2 of 2 runs; together better"
     mixed = together("undecided")["a"]
     first, second = mixed.runs
     better = replace(first, results=judged(first.results, "memcached", "better"))
     row = rows({"a": replace(mixed, runs=(better, second))})["memcached", "thp"]
-    assert row["what to do"] == "Set it: better in 1 of 2 runs, and by them together"
+    assert row["what to do"] == "Yours to weigh: better in 1 of 2 runs, and by them together"
     worse = replace(first, results=judged(first.results, "memcached", "worse"))
     row = rows({"a": replace(mixed, runs=(worse, second))})["memcached", "thp"]
     assert row["what to do"] == "Open: the runs decided differently"  # one of them, and all together
@@ -235,7 +254,8 @@ def test_a_price_that_any_of_the_runs_saw_is_one() -> None:
         )
         row = rows({"a": PageData(runs=tuple(runs))})["memcached", "thp"]
         assert row["what to do"].startswith("Yours to weigh: better by the runs together")
-        assert "more memory" in row["what to do"] and row["what to do"].endswith("5 of its runs failed (base: 0)")
+        assert "more memory" in row["what to do"] and "5 of its runs failed (base: 0)" in row["what to do"]
+        assert row["what to do"].endswith(" in another run") == bool(place)
 
 
 @pytest.mark.parametrize("newest", ["worse", "better"])

@@ -318,10 +318,8 @@ def all_failing(stage: Stage, cell: str) -> Callable[[Trial, int], str]:
 @of(LONG)
 def test_a_run_in_which_nothing_succeeds_ends_with_the_reason_and_can_be_resumed(stage: Stage) -> None:
     stage.script = all_failing(stage, "one")
-    for blocks in (3, 4):  # resumed it tries again
-        with pytest.raises(
-            HugewiseError, match=f"every attempt failed in the {blocks} blocks of one; the last: "
-        ) as found:
+    for blocks in (3, 6):  # resumed it tries again
+        with pytest.raises(HugewiseError, match="every attempt failed in the 3 blocks of one; the last: ") as found:
             stage.conduct([cell("one", "thp")], {("one", "thp"): 40})
         assert f"hugewise resume {stage.folder.path}" in (found.value.hint or "")
         run = stage.folder.read()
@@ -339,10 +337,35 @@ def test_a_cell_in_which_nothing_succeeds_leaves_its_time_to_the_others(stage: S
     assert stage.state == "finished"
     run = stage.folder.read()
     cells = [block.cell for block in run.blocks]
-    assert (cells.count("one"), cells.count("two")) == (3, 8)
-    (noted,) = (record.text for record in run.records if isinstance(record, Noted))
+    assert (cells.count("one"), cells.count("two")) == (4, 8)
+    assert cells[-1] == "one"  # tried once more when the other had all that it needed
+    noted, again = (record.text for record in run.records if isinstance(record, Noted))
     assert noted.startswith("every attempt failed in the 3 blocks of one; ") and noted.endswith("is given up")
+    assert again == noted
     assert noted in {one.text for one in stage.events if isinstance(one, progress.Message)}
+
+
+@of(LONG)
+def test_a_cell_whose_outage_is_over_by_then_is_measured_after_the_others(stage: Stage) -> None:
+    stage.script = lambda trial, number: "failed" if stage.ran[-1][1] == "one" and trial.block < 9 else "accepted"
+    one, two = stage.conduct([cell("one", "thp"), cell("two", "thp")], {("one", "thp"): 8, ("two", "thp"): 8})
+    assert stage.state == "finished"
+    assert (len(one.seen), len(two.seen)) == (8, 8)
+
+
+@of(LONG)
+def test_disturbed_blocks_give_no_cell_up(stage: Stage) -> None:
+    drift = Drift("/sys/kernel/mm/transparent_hugepage/enabled", "never", "always")
+    fails = all_failing(stage, "one")
+
+    def script(trial: Trial, number: int) -> str:
+        if trial.block <= 3 and trial.order == 1:
+            raise Disturbed([drift])
+        return fails(trial, number) if trial.block <= 5 else "accepted"
+
+    stage.script = script
+    stage.conduct([cell("one", "thp")], {("one", "thp"): 5})
+    assert stage.state == "finished"
 
 
 @pytest.mark.parametrize("works", ["base", "thp", "once"])

@@ -220,9 +220,9 @@ def _baselines(every: Sequence[_Placed]) -> Iterator[str]:
 
 def _in_a_sentence(one: PolicyFound, baselines: bool) -> str:
     """`hugetlb-1g on select-only, tps +16% (+4% to +32%), 11 pairs at 99% (better for 27% more memory)`: of what is not
-    open with the effect by the newest run, of those that had enough pairs for a verdict.
+    open with the effect by the run that shows it.
     """
-    against = f" against {one.baseline}" if baselines else ""
-    run = next((run for run in one.runs if not run.too_few), one.runs[0])
-    effect = "" if one.stands == "open" else f", {exact_effect(run.cell, run.comparison)}"
+    against, run = f" against {one.baseline}" if baselines else "", one.stood
+    older = "" if run is one.runs[0] else " by an older run"
+    effect = "" if one.stands == "open" else f", {exact_effect(run.cell, run.comparison)}{older}"
     return f"{one.policy}{against} on {one.load}{effect}{f' ({one.why})' if one.why else ''}"

@@ -4,8 +4,9 @@
         one.policy, one.load, one.stands, one.why     # thp, memcached, "set", ""
 
 The runs are asked policy by policy: one that compared another policy says nothing of this one. None is left out for
-what it found: a verdict that not all of them have says so, what is better in some alone is not simply to be set unless
-their e-values together say it, and runs that decided differently leave it open.
+what it found: a verdict that not all of them have says so; what is better in some alone is not simply to be set, also
+where their e-values together say it, as that is said of at least one of them; runs that decided differently leave it
+open.
 """
 
 from __future__ import annotations
@@ -47,9 +48,14 @@ class RunFound(NamedTuple):
 
     @property
     def too_few(self) -> bool:
-        """Whether its pairs are so few that they have no interval: whatever it found, it could decide nothing."""
+        """Whether its pairs are so few that they have no interval: whatever it found, it could decide nothing.
+
+        What has none for another reason (failures on both sides, every pair the same) is a result as any other.
+        """
         one = self.comparison
-        return one.verdict == "undecided" and one.low is None and one.high is None
+        failures = one.failures_arm + one.failures_baseline + one.unstarted_arm + one.unstarted_baseline
+        bounded = one.low is not None or one.high is not None
+        return one.verdict == "undecided" and not (bounded or failures or one.constant)
 
 
 class PolicyFound(NamedTuple):
@@ -100,8 +106,8 @@ class PolicyFound(NamedTuple):
 
     @property
     def sure(self) -> bool:
-        """Whether every run that could have a verdict has this one, or all together."""
-        return self.together == self.verdict or self.verdicts[self.verdict] == len(self.runs) - self.too_few
+        """Whether every run that could have a verdict has this one."""
+        return self.verdicts[self.verdict] == len(self.runs) - self.too_few
 
     @property
     def stands(self) -> Stands:
@@ -118,11 +124,19 @@ class PolicyFound(NamedTuple):
     @property
     def prices(self) -> Mapping[Trade, str]:
         """What it costs in any of the runs, the gravest last: more memory, what is worse beside it, failures."""
-        own = prices_of(self.cell, self.runs[0].comparison)
-        others = [prices_of(run.cell, run.comparison) for run in self.runs[1:]]
+        own = self.stood
+        found = dict(prices_of(replace(self.cell, arms=own.cell.arms), own.comparison))
+        for run in self.runs:
+            for trade, words in prices_of(run.cell, run.comparison).items():
+                found.setdefault(trade, f"{words} in another run")
         order: tuple[Trade, ...] = ("memory", "worse beside", "failures")
-        every = ((trade, next((one[trade] for one in (own, *others) if trade in one), "")) for trade in order)
-        return {trade: words for trade, words in every if words}
+        return {trade: found[trade] for trade in order if trade in found}
+
+    @property
+    def stood(self) -> RunFound:
+        """The run that shows the verdict: the newest that has it, else the newest of enough pairs for any."""
+        having = [run for run in self.runs if run.comparison.verdict == self.verdict]
+        return next(iter((*having, *(run for run in self.runs if not run.too_few), *self.runs)))
 
     @property
     def _better_beside(self) -> bool:

@@ -86,13 +86,13 @@ class Conductor:
         """
         self._start = self.clock.up() - self.run.active_seconds
         for block in self.run.blocks:
-            self._observe(block)
+            self._observe(block, now=False)
         done, planned = self._progress()
         self.listener(progress.Started(self.folder.run, str(self.folder.path), planned, done, self.study.budget.time))
         if self.run.left_open is not None:
             self._take_up(self.run.left_open)
         useless = 0
-        while cells := [cell for cell in self.cells if self._open_arms(cell)]:
+        while cells := self._open_cells():
             cell = due(cells, self._complete)
             if self._late(cell):
                 return self._close("time is up")
@@ -128,6 +128,13 @@ class Conductor:
         pairs = self.study.sessions.pairs
         return pairs is not None and self._in_session[cell.id] >= pairs
 
+    def _open_cells(self) -> list[Cell]:
+        """Cells that are not decided yet; when no other is left, once more those that were given up."""
+        cells = [cell for cell in self.cells if self._open_arms(cell)]
+        if cells or all(cell.id in self._failing for cell in self.cells) or not self._failing.again():
+            return cells
+        return [cell for cell in self.cells if self._open_arms(cell)]
+
     def _open_arms(self, cell: Cell) -> list[Arm]:
         """Arms that are not decided yet."""
         return [arm for arm in cell.arms if arm.name in {method.contrast.arm for method in self._undecided(cell)}]
@@ -146,11 +153,11 @@ class Conductor:
         done = self._complete.total()
         return done, done + sum(self._remaining(cell) for cell in self.cells)
 
-    def _observe(self, block: Block) -> None:
+    def _observe(self, block: Block, *, now: bool = True) -> None:
         self._last = max(self._last, block.number)
         for method in self.methods:  # which look at its state themselves: a failure to start counts in any
             method.observe(block)
-        self._failing.observe(block)
+        self._failing.observe(block, now=now)
         if block.state != "complete":
             return
         self._complete[block.cell] += 1

@@ -16,8 +16,8 @@ _PATIENCE = 3
 
 @dataclass
 class Failing:
-    """What failed and what succeeded in all blocks of the run. A cell that has had a success is never given up: an
-    outage ends.
+    """What succeeded in any block of the run, and what failed since its session began: a run that is resumed tries
+    again. A cell that has had a success is never given up: an outage ends.
     """
 
     _succeeded: set[str] = field(default_factory=set)
@@ -25,21 +25,23 @@ class Failing:
     _arms: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # that were tried
     _last: dict[str, str] = field(default_factory=dict)  # failure of each cell
     _given_up: dict[str, str] = field(default_factory=dict)  # cells, each with why
+    _tried_again: bool = False
 
     def __contains__(self, cell: str) -> bool:
         """Whether the cell is given up."""
         return cell in self._given_up
 
-    def observe(self, block: Block) -> None:
-        """Take a block into account."""
+    def observe(self, block: Block, *, now: bool) -> None:
+        """Take a block into account; `now`: it was made in this session, and not read of the run before."""
         counted = [attempt for attempt in block.attempts if attempt.state in {"accepted", "failed"}]
-        self._blocks[block.cell] += bool(counted)
+        if any(attempt.state == "accepted" for attempt in counted):
+            self._succeeded.add(block.cell)
+        if not now or block.state != "complete":
+            return
+        self._blocks[block.cell] += 1
         for attempt in counted:
             self._arms[block.cell].add(attempt.arm)
-            if attempt.state == "accepted":
-                self._succeeded.add(block.cell)
-            else:
-                self._last[block.cell] = attempt.reason or "no reason is known"
+            self._last[block.cell] = attempt.reason or "no reason is known"
 
     def give_up(self, cell: str, arms: Iterable[str]) -> str | None:
         """Why the cell with these arms is given up, where it is: every one of them was tried, and all failed."""
@@ -49,6 +51,16 @@ class Failing:
         told = f"every attempt failed in the {self._blocks[cell]} blocks of {cell}; the last: {self._last[cell]}"
         self._given_up[cell] = told
         return told
+
+    def again(self) -> bool:
+        """Whether the cells that are given up have one more block each, once: what ailed them may be over by now."""
+        if self._tried_again or not self._given_up:
+            return False
+        for cell in self._given_up:
+            self._blocks[cell] = _PATIENCE - 1
+        self._given_up.clear()
+        self._tried_again = True
+        return True
 
     def told(self) -> str:
         """Each cell that is given up, and why."""
