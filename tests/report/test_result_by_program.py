@@ -42,9 +42,9 @@ def tables_of(found: Mapping[str, PageData]) -> list[Table]:
 
 
 def programs(found: Mapping[str, PageData]) -> dict[str, dict[str, str]]:
-    """The first table: by program."""
+    """The first table: by workload."""
     told = tables_of(found)[0]
-    return {row[0]: dict(zip(told.head, row, strict=True)) for row in told.rows}
+    return {row[0].partition(":")[0]: dict(zip(told.head, row, strict=True)) for row in told.rows}
 
 
 def rows(found: Mapping[str, PageData]) -> dict[tuple[str, str], dict[str, str]]:
@@ -97,6 +97,8 @@ def test_the_first_table_has_a_program_in_a_row_and_each_policy_in_its_column() 
     pages = {"lpc-2024-mthp": page(restated.lpc()), "percona-2018-hugepages": page(restated.percona_2018())}
     told = programs(pages)
     assert {*told} == {"memcached", "build", "x264", "pgbench", "redis"}
+    assert told["pgbench"]["program"] == "pgbench: PostgreSQL under pgbench"
+    assert told["redis"]["program"] == "redis"
     assert [*told][-1] == "redis"  # those with something to set first
     assert [told["memcached"][stands] for stands in ("set", "yours to weigh", "leave", "open")] == [
         *("thp", "–", "–", "mthp-64k"),

@@ -9,6 +9,7 @@ What stands for a policy on a load is in `result_policies`.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -102,6 +103,14 @@ def _title(workload: str) -> str:
     return workload if known is None else f"{workload}: {known.description.removeprefix(f'{workload}: ')}"
 
 
+def _short_title(workload: str) -> str:
+    """As much of it as names the program; the workload alone where that is its name."""
+    title = _title(workload)
+    told = re.split(r"[,(:]", title.removeprefix(f"{workload}:"))[0].strip()
+    known = workloads.discover().get(workload)
+    return workload if known is None or known.description.startswith(f"{workload}: ") else f"{workload}: {told}"
+
+
 def _in_a_row(workload: str, several: Sequence[_Placed]) -> tuple[str, ...]:
     """A program with its policies, each in the column of what is to be done with it, by as much of its load, baseline,
     metric and page as tells it from the others.
@@ -119,7 +128,7 @@ def _in_a_row(workload: str, several: Sequence[_Placed]) -> tuple[str, ...]:
         told = "; ".join(filter(None, (", ".join(words), one.why)))
         name = f"{one.policy} against {one.baseline}" if baselines else one.policy
         columns[one.stands].append(f"{name} ({told})" if told else name)
-    return (workload, *("; ".join(columns[stands]) or NOTHING for stands in STANDS))
+    return (_short_title(workload), *("; ".join(columns[stands]) or NOTHING for stands in STANDS))
 
 
 def _names(one: PolicyFound) -> tuple[str, str, str]:
