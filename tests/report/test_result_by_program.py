@@ -157,7 +157,7 @@ def test_the_baseline_and_the_commands_are_told() -> None:
     arms = tuple(replace(arm, deployment=deployed) if arm.arm == "base" else arm for arm in first.arms)
     found = {"a": page(replace(whole, cells=(replace(first, arms=arms), *others)))}
     lines = [block.text for block in section_of(found).blocks if isinstance(block, Line)]
-    assert f"Compared with base in a.md, which is: echo never > {THP}/enabled." in lines
+    assert f"Compared with base, of memcached (a.md), which is: echo never > {THP}/enabled." in lines
     how = rows(found)["memcached", "thp"]["how it is set"]
     assert how == f"echo always > {THP}/enabled. It is set for every program of the host"
     assert rows(found)["memcached", "mthp-64k"]["how it is set"] == "–"  # nothing is to be set

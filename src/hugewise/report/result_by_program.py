@@ -32,9 +32,10 @@ __all__ = ["by_program", "in_short"]
 _SAID = (
     "What was found of each program that was measured, on the machine that its row names: another may find otherwise"
     " (hugewise advise asks yours). Set is what was better, at no price that was seen; yours to weigh what was better"
-    " at one, or in some of the runs alone; leave what was worse or made no difference; open what the runs did not"
+    " at one, or in some of the runs alone (those of too few pairs for any verdict do not count); leave what was worse or made no difference; open what the runs did not"
     " decide, or decided differently. Memory is the most that was used: a pool counts whole, used or not, and base"
-    " pages as they were touched."
+    " pages as they were touched. The size of a pool is that of the load here: yours follows from the program's own"
+    " memory. Settings of the whole host exclude one another: what is set for one program is set for all."
 )
 _HEAD = (
     *("load", "policy", "what to do", "found in its metric", "judged beside it", "memory", "how it is set"),
@@ -108,7 +109,8 @@ def _short_title(workload: str) -> str:
     title = _title(workload)
     told = re.split(r"[,(:]", title.removeprefix(f"{workload}:"))[0].strip()
     known = workloads.discover().get(workload)
-    return workload if known is None or known.description.startswith(f"{workload}: ") else f"{workload}: {told}"
+    named = known is None or known.description.startswith(f"{workload}: ") or _of_the_probe(workload)
+    return workload if named else f"{workload}: {told}"
 
 
 def _in_a_row(workload: str, several: Sequence[_Placed]) -> tuple[str, ...]:
@@ -222,9 +224,10 @@ def _baselines(every: Sequence[_Placed]) -> Iterator[str]:
     for page, one in every:
         base = arm_of(one.cell, one.baseline)
         if base is not None:
-            found.setdefault((base.arm, _commands(base) or base.treatment), []).append(f"{page}.md")
-    for (name, how), pages in found.items():
-        yield f"Compared with {name} in {listed(sorted({*pages}))}, which is: {how}."
+            of = f"{one.cell.workload} ({page}.md)"
+            found.setdefault((base.arm, _commands(base) or base.treatment), []).append(of)
+    for (name, how), programs in found.items():
+        yield f"Compared with {name}, of {listed(sorted({*programs}))}, which is: {how}."
 
 
 def _in_a_sentence(one: PolicyFound, baselines: bool) -> str:
