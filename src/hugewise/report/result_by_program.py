@@ -30,12 +30,13 @@ from hugewise.report.sentences import arm_of, listed
 __all__ = ["by_program", "in_short"]
 
 _SAID = (
-    "What was found of each program that was measured, on the machine that its row names: another may find otherwise"
-    " (hugewise advise asks yours). Set is what was better, at no price that was seen; yours to weigh what was better"
-    " at one, or in some of the runs alone (those of too few pairs for any verdict do not count); leave what was worse or"
-    " made no difference; open what the runs did not decide, or decided differently. Memory is the most that was used: a pool counts whole, used or not, and base"
-    " pages as they were touched. The size of a pool is that of the load here: yours follows from the program's own"
-    " memory. Settings of the whole host exclude one another: what is set for one program is set for all."
+    "What was found of each program that was measured, on the machine that its row names: another may find"
+    " otherwise (hugewise advise asks yours). Set is what was better, at no price that was seen; yours to weigh what"
+    " was better at one, or in some of the runs alone (those of too few pairs for any verdict do not count); leave"
+    " what was worse or made no difference; open what the runs did not decide, or decided differently. Memory is the"
+    " most that was used: a pool counts whole, used or not, and base pages as they were touched. The size of a pool"
+    " is that of the load here: yours follows from the program's own memory. Settings of the whole host exclude one"
+    " another: what is set for one program is set for all."
 )
 _HEAD = (
     *("load", "policy", "what to do", "found in its metric", "judged beside it", "memory", "how it is set"),
