@@ -341,7 +341,7 @@ def test_a_cell_in_which_nothing_succeeds_leaves_its_time_to_the_others(stage: S
     assert cells[-1] == "one"  # tried once more when the other had all that it needed
     noted, again = (record.text for record in run.records if isinstance(record, Noted))
     assert noted.startswith("every attempt failed in the 3 blocks of one; ") and noted.endswith("is given up")
-    assert again == noted
+    assert again == noted.replace("the 3 blocks", "the 4 blocks")
     assert noted in {one.text for one in stage.events if isinstance(one, progress.Message)}
 
 

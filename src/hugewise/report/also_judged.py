@@ -4,7 +4,7 @@ what, by how much, and what is open. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from hugewise.model.metric import Metric
@@ -13,9 +13,22 @@ from hugewise.report.sentences import effect_of, listed
 from hugewise.stats.end_points import END_POINTS
 from hugewise.visible import printable
 
-__all__ = ["Also", "also_judged", "arms_of", "decided", "in_exact_words", "in_short", "of_arm", "of_each"]
+__all__ = [
+    "Also",
+    "also_judged",
+    "arms_of",
+    "decided",
+    "in_exact_words",
+    "in_short",
+    "of_arm",
+    "of_arm_decided",
+    "of_each",
+]
 
 _END_POINTS = {"mean": "mean {}", "slow": "rate of slow runs by {}", "p99": "{} of the worst hundredth of runs"}
+
+_WORDS: Mapping[str, str] = {"worse": "worse", "better": "better", "undecided": "open"}
+"""What an answer says beside the metric: a word for each verdict, the gravest first."""
 
 
 class Also(NamedTuple):
@@ -60,7 +73,7 @@ def decided(cell: CellResult, arm: str, verdict: str) -> list[Also]:
 
 def in_short(cell: CellResult, arm: str) -> str:
     """`worse in p99_us, and better in fork_us and cow_bytes, and open in wall_s`; empty where nothing is said of it."""
-    return ", and ".join(_told(cell, arm, lambda one: one.name))
+    return ", and ".join(_told(cell, arm, _WORDS, _name))
 
 
 def of_each(cell: CellResult, first: Iterable[str]) -> str:
@@ -82,13 +95,19 @@ def in_exact_words(cell: CellResult, first: Iterable[str]) -> str:
 
 def of_arm(cell: CellResult, arm: str) -> str:
     """What is judged of an arm beside the metric, each with its effect: ``worse in p99_us +61% (+7% to +260%)``."""
-    return ", ".join(_told(cell, arm, _with_effect))
+    return ", ".join(_told(cell, arm, _WORDS, _with_effect))
 
 
-def _told(cell: CellResult, arm: str, named: Callable[[Also], str]) -> list[str]:
-    """What an arm is worse in, better in and open in."""
-    return [
-        f"{word} in {listed([named(one) for one in found])}"
-        for verdict, word in (("worse", "worse"), ("better", "better"), ("undecided", "open"))
-        if (found := decided(cell, arm, verdict))
-    ]
+def of_arm_decided(cell: CellResult, arm: str, *verdicts: str) -> str:
+    """Of that what was decided so, by its names alone: `worse in p99_us, better in fork_us and cow_bytes`."""
+    return ", ".join(_told(cell, arm, verdicts, _name))
+
+
+def _told(cell: CellResult, arm: str, verdicts: Iterable[str], named: Callable[[Also], str]) -> list[str]:
+    """What ended in each of these verdicts, as that of an arm."""
+    every = ((verdict, decided(cell, arm, verdict)) for verdict in verdicts)
+    return [f"{_WORDS[verdict]} in {listed([named(one) for one in found])}" for verdict, found in every if found]
+
+
+def _name(one: Also) -> str:
+    return one.name

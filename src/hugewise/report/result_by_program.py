@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from hugewise import workloads
 from hugewise.model.results import ArmSummary
+from hugewise.model.workload import Workload
 from hugewise.report import numbers
 from hugewise.report.also_judged import of_arm
 from hugewise.report.cell_answers import exact_effect, memory_of, memory_words
@@ -68,17 +69,18 @@ def by_program(found: Mapping[str, PageData]) -> Iterator[Section]:
     """
     if not found:
         return
+    known = workloads.discover()
     every = [_Placed(page, one) for page, data in found.items() for one in policies_of(data)]
-    every.sort(key=lambda one: (_of_the_probe(one.found.cell.workload), STANDS.index(one.found.stands)))
+    every.sort(key=lambda one: (_of_the_probe(known.get(one.found.cell.workload)), STANDS.index(one.found.stands)))
     programs: dict[str, list[_Placed]] = {}
     for one in every:
         programs.setdefault(one.found.cell.workload, []).append(one)
     head = ("program", *STANDS)
-    rows = [_in_a_row(name, several) for name, several in programs.items()]
+    rows = [_in_a_row(_short_title(name, known.get(name)), several) for name, several in programs.items()]
     blocks: list[Block] = [Line(_SAID), *map(Line, _baselines(every)), table("the programs", head, rows, len(head))]
     for name, several in programs.items():
         of_each = table(f"{name}, policy by policy", _HEAD, map(_row, several), len(_HEAD), linked=(len(_HEAD) - 1,))
-        blocks += [Heading(_title(name)), of_each]
+        blocks += [Heading(_title(name, known.get(name))), of_each]
     if emulated := [f"{name}.md" for name, data in found.items() if all(counted(run.results) for run in data.runs)]:
         blocks.append(Line(f"In emulated guests, where counts were measured and no speed: {listed(emulated)}."))
     yield Section("By program", tuple(blocks))
@@ -94,27 +96,25 @@ def in_short(data: PageData) -> Iterator[str]:
             yield f"{stands[0].upper()}{stands[1:]}: {'; '.join(told)}."
 
 
-def _of_the_probe(workload: str) -> bool:
+def _of_the_probe(known: Workload | None) -> bool:
     """Whether it is no program of anybody's, but a load that the probe makes itself."""
-    return hasattr(workloads.discover().get(workload), "subcommand")
+    return hasattr(known, "subcommand")
 
 
-def _title(workload: str) -> str:
+def _title(name: str, known: Workload | None) -> str:
     """`pgbench: PostgreSQL under pgbench`: who looks for a program knows its name, and not that of a workload."""
-    known = workloads.discover().get(workload)
-    return workload if known is None else f"{workload}: {known.description.removeprefix(f'{workload}: ')}"
+    return name if known is None else f"{name}: {known.description.removeprefix(f'{name}: ')}"
 
 
-def _short_title(workload: str) -> str:
+def _short_title(name: str, known: Workload | None) -> str:
     """As much of it as names the program; the workload alone where that is its name."""
-    title = _title(workload)
-    told = re.split(r"[,(:]", title.removeprefix(f"{workload}:"))[0].strip()
-    known = workloads.discover().get(workload)
-    named = known is None or known.description.startswith(f"{workload}: ") or _of_the_probe(workload)
-    return workload if named else f"{workload}: {told}"
+    if known is None or _of_the_probe(known):
+        return name
+    program = re.split(r"[,(:]", known.description)[0].strip()
+    return name if program == name else f"{name}: {program}"
 
 
-def _in_a_row(workload: str, several: Sequence[_Placed]) -> tuple[str, ...]:
+def _in_a_row(program: str, several: Sequence[_Placed]) -> tuple[str, ...]:
     """A program with its policies, each in the column of what is to be done with it, by as much of its load, baseline,
     metric and page as tells it from the others.
     """
@@ -131,7 +131,7 @@ def _in_a_row(workload: str, several: Sequence[_Placed]) -> tuple[str, ...]:
         told = "; ".join(filter(None, (", ".join(words), one.why)))
         name = f"{one.policy} against {one.baseline}" if baselines else one.policy
         columns[one.stands].append(f"{name} ({told})" if told else name)
-    return (_short_title(workload), *("; ".join(columns[stands]) or NOTHING for stands in STANDS))
+    return (program, *("; ".join(columns[stands]) or NOTHING for stands in STANDS))
 
 
 def _names(one: PolicyFound) -> tuple[str, str, str]:

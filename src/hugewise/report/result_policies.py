@@ -21,12 +21,12 @@ from msgspec.structs import replace
 from hugewise.model.answer import Trade
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report import numbers
-from hugewise.report.also_judged import decided
+from hugewise.report.also_judged import decided, of_arm_decided
 from hugewise.report.cell_answers import prices_of
 from hugewise.report.result_data import PageData
 from hugewise.report.result_runs import DECIDED, counted
 from hugewise.report.result_together import together_typical
-from hugewise.report.sentences import arm_of, listed
+from hugewise.report.sentences import arm_of
 
 __all__ = ["STANDS", "PolicyFound", "RunFound", "Stands", "policies_of"]
 
@@ -171,8 +171,7 @@ class PolicyFound(NamedTuple):
 
     def beside(self, *verdicts: str) -> str:
         """`worse in p99_us, better in fork_us and cow_bytes`: what was decided so beside the metric."""
-        found = ((verdict, decided(self.cell, self.policy, verdict)) for verdict in verdicts)
-        return ", ".join(f"{verdict} in {listed([one.name for one in every])}" for verdict, every in found if every)
+        return of_arm_decided(self.cell, self.policy, *verdicts)
 
 
 def policies_of(data: PageData) -> Iterator[PolicyFound]:

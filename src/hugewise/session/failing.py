@@ -25,7 +25,7 @@ class Failing:
     _arms: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # that were tried
     _last: dict[str, str] = field(default_factory=dict)  # failure of each cell
     _given_up: dict[str, str] = field(default_factory=dict)  # cells, each with why
-    _tried_again: bool = False
+    _least: dict[str, int] = field(default_factory=dict)  # blocks of cells that were tried once more, with those
 
     def __contains__(self, cell: str) -> bool:
         """Whether the cell is given up."""
@@ -45,7 +45,7 @@ class Failing:
 
     def give_up(self, cell: str, arms: Iterable[str]) -> str | None:
         """Why the cell with these arms is given up, where it is: every one of them was tried, and all failed."""
-        hopeless = self._blocks[cell] >= _PATIENCE and {*arms} <= self._arms[cell]
+        hopeless = self._blocks[cell] >= self._least.get(cell, _PATIENCE) and {*arms} <= self._arms[cell]
         if not hopeless or cell in self._succeeded:
             return None
         told = f"every attempt failed in the {self._blocks[cell]} blocks of {cell}; the last: {self._last[cell]}"
@@ -54,12 +54,10 @@ class Failing:
 
     def again(self) -> bool:
         """Whether the cells that are given up have one more block each, once: what ailed them may be over by now."""
-        if self._tried_again or not self._given_up:
+        if self._least or not self._given_up:
             return False
-        for cell in self._given_up:
-            self._blocks[cell] = _PATIENCE - 1
+        self._least = {cell: self._blocks[cell] + 1 for cell in self._given_up}
         self._given_up.clear()
-        self._tried_again = True
         return True
 
     def told(self) -> str:
