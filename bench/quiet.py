@@ -28,10 +28,10 @@ from hugewise.fleet import worker
 from hugewise.fleet.dask.engine import DaskEngine
 from hugewise.machine import probe
 
-__all__ = ["interval", "share"]
+__all__ = ["interval", "met", "share", "show"]
 
 WINDOW_S, PAIRS = 600.0, 60
-TARGET = 0.003
+CORE, WAKE_UPS = 0.003, 5.0
 LOADS = 8_000_000
 
 
@@ -88,6 +88,11 @@ def chased(pid: int, cpu: int, pairs: int, seed: int = 1) -> list[float]:
     return ratios
 
 
+def met(core: float, woken: float) -> bool:
+    """Whether it is within both targets. With Dask's own settings a worker takes 1.3% and has 85 wake-ups a second."""
+    return core <= CORE and woken <= WAKE_UPS
+
+
 def show(found: tuple[float, float], ratios: Sequence[float], seconds: float) -> str:
     """The figures and the target, at 80 columns."""
     core, woken = found
@@ -95,7 +100,8 @@ def show(found: tuple[float, float], ratios: Sequence[float], seconds: float) ->
     return "\n".join(
         [
             f"an idle worker over {seconds:.0f} s, TLS on: {core:.3%} of a core, {woken:.1f} wake-ups a second",
-            f"target at most {TARGET:.1%} of a core -> {'met' if core <= TARGET else 'MISSED'}",
+            f"target at most {CORE:.1%} of a core and {WAKE_UPS:g} wake-ups a second"
+            f" -> {'met' if met(core, woken) else 'MISSED'}",
             f"a chase on its CPU with it, over one with it stopped: {ratio - 1:+.2%}"
             f" ({low - 1:+.2%} to {high - 1:+.2%} at 99%), {len(ratios)} pairs",
         ]
@@ -115,7 +121,7 @@ def main(seconds: float = float(os.environ.get("HUGEWISE_QUIET_S", WINDOW_S)), p
             print(f"requires: {error.message} ({error.hint})")
             return 1
     print(show(core, ratios, seconds))
-    return int(core[0] > TARGET)
+    return int(not met(*core))
 
 
 def _measured(

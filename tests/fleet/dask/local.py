@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hugewise import reading
@@ -17,7 +17,7 @@ from hugewise.fleet.installation import THIS
 from hugewise.fleet.kept import WorkerAt
 from hugewise.fleet.orders import Assignment
 
-__all__ = ["ADDRESSES", "FLEET", "NOWHERE", "Local", "until"]
+__all__ = ["ADDRESSES", "FLEET", "NOWHERE", "Local", "listening", "opened"]
 
 FLEET = "f-1"
 ADDRESSES = {"alpha": "127.0.0.11", "beta": "127.0.0.12"}
@@ -45,7 +45,7 @@ spool = "{folder}/beta"
 
 
 class Local:
-    """The fleet, and what its coordinator was told."""
+    """The fleet, and what its coordinator was told. A worker is started when it `may_start`."""
 
     def __init__(self, folder: Path, cpu: int | None = None) -> None:
         self.folder = folder
@@ -53,6 +53,8 @@ class Local:
         self.starts: list[str] = []
         self.unreachable: set[str] = set()
         self.given: dict[str, bytes] = {}
+        self.may_start = threading.Event()
+        self.may_start.set()
         more = "" if cpu is None else f"housekeeping_cpu = {cpu}"
         self.inventory = inventory.parse(HOSTS.format(coordinator=COORDINATOR, folder=folder, more=more), "hosts.toml")
 
@@ -63,6 +65,7 @@ class Local:
 
     def start(self, host: HostEntry, told: bytes) -> None:
         """As over ssh, without ssh."""
+        assert self.may_start.wait(60)
         if host.name in self.unreachable:
             raise HostLostError(f"{host.name}: ssh: No route to host", hint="try: ssh it")
         self.starts.append(host.name)
@@ -81,21 +84,18 @@ class Local:
         return reading.stored(self.folder / host / f".worker-{FLEET}-{host}.json", WorkerAt)
 
 
-def until(holds: Callable[[], bool], timeout: float = 30.0) -> None:
-    """Wait for it. Raises AssertionError when it does not come."""
-    end = time.monotonic() + timeout
-    while not holds():
-        assert time.monotonic() < end, f"not within {timeout:g} s"
-        time.sleep(0.05)
+def opened(pid: int) -> list[str]:
+    """What a process has open."""
+    found = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # it is closed meanwhile
+            found.append(str(link.readlink()))
+    return found
 
 
 def listening(pid: int) -> set[str]:
     """The local addresses at which a process listens for TCP, as `ADDRESS:PORT`."""
-    inodes = set()
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        target = str(link.readlink())
-        if target.startswith("socket:["):
-            inodes.add(target[8:-1])
+    inodes = {target[8:-1] for target in opened(pid) if target.startswith("socket:[")}
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:

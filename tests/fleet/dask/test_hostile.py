@@ -21,7 +21,8 @@ from hugewise.fleet.dask import sealing, settings
 from hugewise.fleet.dask.engine import DaskEngine
 from hugewise.fleet.dask.worker import WorkerSettings
 from hugewise.fleet.orders import Assignment, AssignmentSeen, LookOrder
-from tests.fleet.dask.local import NOWHERE, Local, until
+from tests.fleet.dask.local import NOWHERE, Local
+from tests.wait import until
 
 LOOK = LookOrder(assignment=NOWHERE)
 
@@ -59,7 +60,7 @@ def mark(tmp_path: Path, engine: DaskEngine) -> Iterator[Path]:
     yield mark
     # Dask unpickles an error where it is raised, to see whether that can be done.
     assert {path.name for path in mark.glob("*")} <= {(tmp_path / "liar").read_text()} if mark.exists() else True
-    until(lambda: engine.present() == {"alpha", "beta"})
+    until(lambda: engine.present() == {"alpha", "beta"}, "both workers are registered", seen=engine.present)
     assert engine.call("beta", LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
 
 
@@ -224,7 +225,10 @@ def lying(engine: DaskEngine, local: Local, mark: Path, how: str) -> None:
     ports = [int(each.rpartition(":")[2]) for each in _addresses(local, "beta")]
     words = [sys.executable, "-c", LIAR.format(mark=str(mark), how=how, ports=ports)]
     subprocess.run(words, input=local.given["alpha"], timeout=60, check=True, capture_output=True)
-    until(lambda: engine.present() == {"alpha", "beta"} and b"-c\0" in _command(local.worker("alpha")))
+    until(
+        lambda: engine.present() == {"alpha", "beta"} and b"-c\0" in _command(local.worker("alpha")),
+        "the liar is alpha's worker",
+    )
     mark.with_name("liar").write_text(str(local.worker("alpha")))
 
 
