@@ -10,7 +10,7 @@ LOCKED := --locked $(MANIFEST)
 UV = $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate
 
-.PHONY: run setup test results fuzz check bench torture docs go-tpc guest-probes wheel lock clean
+.PHONY: run setup test soak results fuzz check bench torture docs go-tpc guest-probes wheel lock clean
 
 run: .venv/ready
 	.venv/bin/hugewise run studies/demo.toml
@@ -18,12 +18,19 @@ run: .venv/ready
 setup: .venv/ready
 
 # Each test that starts the program would compile it anew where bytecode may not be written.
-test: export PYTHONDONTWRITEBYTECODE =
+test soak: export PYTHONDONTWRITEBYTECODE =
+PYTEST := .venv/bin/pytest -q -n 2 --dist loadgroup --durations=20
+
+# What must hold before a change lands.
 test: .venv/ready
-	@echo "1 of 2: tests/ (pytest)"
-	.venv/bin/pytest -q -n 2 --dist loadgroup --durations=20
+	@echo "1 of 2: tests/ (pytest), without what make soak does"
+	$(PYTEST) -m 'not soak'
 	@echo "2 of 2: the probe (cargo test), about 2 min on 2 cores, most of it to build them"
 	$(CARGO) test $(LOCKED) --workspace
+
+# The rest: what takes long, or a second component of a kind that `make test` has one of. PART is a folder of tests/ or a file.
+soak: .venv/ready
+	$(PYTEST) -m soak $(or $(PART),tests)
 
 # Measure STUDY (a name in studies/), or the part of it that ONLY (labels) and ARMS (policies) name, for TIME or BLOCKS, and
 # add the run to its page in docs/results, where all its runs are judged together; after PILOT blocks to plan from.

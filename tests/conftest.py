@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from hugewise import beneath
 from hugewise.errors import LockedError
 from hugewise.host import recovery
 from tests.memory import Whole
-from tests.progress import Parts, part
+from tests.progress import Parts
 from tests.state import changed, page_state
 
 # What a shell runs in the background inherits SIGINT ignored, what nohup runs SIGHUP, and their children with them: no
@@ -34,8 +34,6 @@ settings.load_profile("explore" if os.environ.get("HUGEWISE_EXPLORE") == "1" els
 
 
 MEMORY = Whole()
-HOST = {"host", "inspection", "machine", "policies", "workloads"}
-"""Parts whose tests look at this machine's pages."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,18 +41,24 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Parts(config))
 
 
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """The process that hands out the tests collects none itself: it is told how many are left out."""
+    for item in items:
+        told = getattr(item.config, "workeroutput", {})
+        told["deselected"] = told.get("deselected", 0) + 1
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Markers go by what a test asks for, and by its folder. What takes the lock of the host, turns its pages, or has
-    folders and processes where others look for what a run left, is one process's, in turn; so is what looks at pages
-    under the settings that another test may turn.
+    """Markers go by what a test asks for. What takes the lock of the host, turns its pages, or has folders and
+    processes where others look for what a run left, is one process's, in turn; so is what looks at pages under the
+    settings that another test may turn.
     """
     fixtures = set(getattr(item, "fixturenames", ()))
-    if fixtures & {"unchanged", "finished"} or part(item.path) == "servers":
+    if fixtures & {"unchanged", "finished"}:
         item.add_marker("whole")
     if fixtures & {"x86", "arm64", "arm64_16k"}:
         item.add_marker("boots")
-    marked = any(item.get_closest_marker(name) is not None for name in ("whole", "boots", "looks"))
-    if marked or part(item.path) in HOST:
+    if any(item.get_closest_marker(name) is not None for name in ("whole", "boots", "looks")):
         item.add_marker(pytest.mark.xdist_group("host"))
 
 

@@ -1,10 +1,8 @@
-"""What a run of the tests is about to do and how long it takes, said at its start, and a line when a part is done.
+"""What a run of the tests is about to do, said at its start, and a line when a part is done.
 
-A part is a folder of tests/ ("." are the files beside this one). PARTS has the seconds of each on 2 cores as they
-were in a run of all by two processes with little beside it. HUGEWISE_RECORD_PARTS=1 prints what they took.
-
-`make test` has two processes do them (`pytest -n 2 --dist loadgroup`): tests/conftest.py gives all that needs the host
-to one of them.
+A part is a folder of tests/ ("." are the files beside this one). `make test` has two processes do them (`pytest -n 2
+--dist loadgroup`): tests/conftest.py gives all that needs the host to one of them, and the other one does the rest.
+PARTS has the seconds that each of them spends in each part, on 2 cores. HUGEWISE_RECORD_PARTS=1 prints what they took.
 """
 
 from __future__ import annotations
@@ -14,18 +12,23 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 __all__ = ["Parts", "part"]
 
 HERE = Path(__file__).parent
+GATE = "not soak"
 PARTS = {
-    ".": 50, "advise": 306, "analysis": 27, "attempt": 21, "audit": 6, "cli": 54, "clients": 101, "deployment": 15,
-    "external": 2, "fleet": 592, "fuzz": 63, "guests": 714, "host": 26, "inspection": 14, "machine": 17, "model": 1,
-    "plan": 1, "policies": 1, "published": 1, "report": 256, "servers": 488, "session": 232, "stats": 89,
-    "store": 13, "study": 3, "torture": 66, "verification": 55, "workloads": 22,
+    ".": (1, 49), "advise": (60, 10), "analysis": (12, 15), "attempt": (1, 20), "audit": (0, 6), "cli": (40, 14),
+    "clients": (20, 2), "deployment": (15, 1), "external": (0, 2), "fleet": (60, 60), "fuzz": (0, 63),
+    "guests": (100, 20), "host": (20, 6), "inspection": (10, 10), "machine": (11, 10), "model": (0, 1), "plan": (0, 1),
+    "policies": (1, 0), "published": (0, 1), "report": (0, 150), "servers": (100, 10), "session": (100, 10),
+    "stats": (0, 89), "store": (0, 13), "study": (0, 3), "torture": (10, 1), "verification": (0, 55),
+    "workloads": (25, 10),
 }  # fmt: skip
+"""Of what `make test` does: the seconds of what needs the host, and of the rest."""
 
 
 def part(path: Path) -> str:
@@ -38,63 +41,67 @@ def spent(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
+def takes(names: Iterable[str]) -> float:
+    """Seconds, by what was recorded, of the gate's tests in these parts: two processes end with the slower one."""
+    host, rest = zip(*(PARTS.get(name, (0, 0)) for name in names), strict=True)
+    return max(sum(host), sum(rest))
+
+
 class Parts:
     """The plugin of pytest that says so; not of a process that another one hands tests."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.processes = max(1, config.getoption("numprocesses", None) or 1)
         self.tests: Counter[str] = Counter()
         self.done: Counter[str] = Counter()
-        self.took: defaultdict[str, float] = defaultdict(float)
+        self.took: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
         self.begin = time.monotonic()
 
-    def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> list[str]:
-        if not items:  # other processes collect them
-            return []
-        host = sum(item.get_closest_marker(name) is not None for item in items for name in ("whole", "boots"))
-        return self.collected((item.nodeid for item in items), host)
+    def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> str:
+        return self.collected(item.nodeid for item in items) if items else ""  # other processes collect them
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: object, ids: Sequence[str]) -> None:
         """Each process has collected the same tests; the first one's are told."""
         if not self.tests:
-            for line in self.collected(ids, 0):
-                self.say(line)
+            self.say(self.collected(ids))
 
-    def collected(self, names: Iterable[str], host: int) -> list[str]:
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """Each process has left out the same tests; pytest's own last line has their number."""
+        if error is None:
+            self.reporter.stats["deselected"] = [None] * node.workeroutput.get("deselected", 0)
+
+    def collected(self, names: Iterable[str]) -> str:
         """What is about to be done."""
         self.tests.update(map(self.part, names))
-        return [
-            f"{self.tests.total()} tests in {len(self.tests)} parts; they take about {spent(self.left())} on 2 cores.",
-            f"{host} start runs, servers or guests (-m 'whole or boots'); page settings are turned, and put back.",
-        ]
+        whole = self.config.option.markexpr == GATE and self.config.getoption("numprocesses", None) == 2
+        time_ = f"; they take about {spent(takes(self.tests))} on 2 cores" if whole else ""
+        return f"{self.tests.total()} tests in {len(self.tests)} parts{time_}. Page settings are turned, and put back."
 
     def part(self, name: str) -> str:
         return part(self.config.rootpath / name.split("::", maxsplit=1)[0])
 
-    def left(self) -> float:
-        """Seconds, by what was recorded, of the tests that have not ended."""
-        return (
-            sum(PARTS.get(name, 0) * (1 - self.done[name] / all_) for name, all_ in self.tests.items()) / self.processes
-        )
-
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = self.part(report.nodeid)
-        self.took[name] += report.duration
+        self.took[name][not report.nodeid.endswith("@host")] += report.duration
         if report.when != "teardown":
             return
         self.done[name] += 1
         if self.done[name] == self.tests[name]:
-            gone, left, took = (spent(s) for s in (time.monotonic() - self.begin, self.left(), self.took[name]))
-            self.say(f"\n{name}: {self.tests[name]} tests done in {took} (gone {gone}, to go about {left})")
+            gone, took = spent(time.monotonic() - self.begin), spent(sum(self.took[name]))
+            self.say(f"\n{name}: {self.tests[name]} tests done in {took} (gone {gone})")
+
+    @property
+    def reporter(self) -> pytest.TerminalReporter:
+        found = self.config.pluginmanager.get_plugin("terminalreporter")
+        assert found is not None
+        return found
 
     def say(self, line: str) -> None:
-        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        assert reporter is not None
-        reporter.write_line(line)
+        self.reporter.write_line(line)
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(self) -> None:
         if os.environ.get("HUGEWISE_RECORD_PARTS") == "1":
-            table = {name: round(seconds) or 1 for name, seconds in sorted(self.took.items())}
-            terminalreporter.write_line(f"PARTS = {table}")
+            table = {name: tuple(map(round, seconds)) for name, seconds in sorted(self.took.items())}
+            self.say(f"PARTS = {table}")

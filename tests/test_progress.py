@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests import progress
 from tests.conftest import pytest_itemcollected
-from tests.progress import HERE, PARTS, part, spent
+from tests.progress import HERE, PARTS, part, spent, takes
+
+MAKE = (HERE.parent / "Makefile").read_text(encoding="utf-8")
 
 
 def test_every_part_has_its_seconds() -> None:
@@ -32,23 +37,43 @@ class Item(SimpleNamespace):
 
 
 @pytest.mark.parametrize(
-    ("folder", "asks", "marks", "alone"),
+    ("asks", "marks", "alone"),
     [
-        ("guests", ["x86"], [], True),  # a guest is where others look for what a run left
-        ("guests", [], ["boots"], True),
-        ("cli", ["unchanged"], [], True),
-        ("cli", [], ["whole"], True),
-        ("host", [], [], True),
-        ("guests", [], [], False),
+        (["x86"], [], True),  # a guest is where others look for what a run left
+        ([], ["boots"], True),
+        (["unchanged"], [], True),
+        ([], ["whole"], True),
+        ([], ["looks"], True),
+        ([], ["soak"], False),
+        ([], [], False),
     ],
 )
-def test_what_needs_the_host_is_one_process_s(folder: str, asks: list[str], marks: list[str], *, alone: bool) -> None:
-    item: Any = Item(path=Path(HERE, folder, "test_x.py"), fixturenames=asks, marks={})
+def test_what_needs_the_host_is_one_process_s(asks: list[str], marks: list[str], *, alone: bool) -> None:
+    item: Any = Item(fixturenames=asks, marks={})
     for mark in marks:
         item.add_marker(mark)
     pytest_itemcollected(item)
     group = item.get_closest_marker("xdist_group")
     assert (group is not None and group.args == ("host",)) == alone
+
+
+def test_the_time_is_that_of_the_slower_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PARTS", {"a": (100, 20), "b": (0, 50)})
+    assert (takes(["a", "b"]), takes(["b"]), takes(["unknown"])) == (100, 50, 0)
+
+
+@pytest.mark.whole  # for a moment it has the lock of the host, as any call of pytest here
+def test_what_is_left_out_is_told(tmp_path: Path) -> None:
+    """By the Makefile's own words, in two processes."""
+    words = next(line for line in MAKE.splitlines() if line.startswith("PYTEST := ")).split()[3:]
+    environment = {**os.environ, "HUGEWISE_RECORD_PARTS": "1"}
+    command = [sys.executable, "-m", "pytest", *words, "-m", "not soak", "-p", "no:cacheprovider"]
+    command += ["tests/guests/test_pmu.py"]
+    done = subprocess.run(command, check=False, cwd=HERE.parent, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^\d+ tests in 1 parts; they take about \d+ (s|min) on 2 cores\.", done.stdout, re.MULTILINE)
+    assert re.search(r"^1 passed, 1 deselected in ", done.stdout, re.MULTILINE), done.stdout
+    assert "\nPARTS = {'guests': (" in done.stdout
 
 
 def test_one_process_does_all_of_a_group(tmp_path: Path) -> None:

@@ -115,7 +115,9 @@ def count(guest: RemoteMachine, pages: Mapping[str, int], folder: Path) -> dict[
     return found
 
 
+@pytest.mark.boots
 @pytest.mark.parametrize(("kind", "pages"), [("x86", SMALL_BASE), ("arm64", SMALL_BASE), ("arm64_16k", LARGE_BASE)])
+@pytest.mark.soak
 def test_a_guest_takes_a_fault_for_every_page_that_it_touches(
     request: pytest.FixtureRequest, hosting: Hosting, tmp_path: Path, kind: str, pages: Mapping[str, int]
 ) -> None:
@@ -194,6 +196,7 @@ def instructions(found: Bootable, seed: bytes, folder: Path) -> tuple[int, Mappi
     return counted, backed.facts
 
 
+@pytest.mark.soak
 def test_the_same_seed_gives_the_same_instructions_and_another_seed_others(x86: Bootable, tmp_path: Path) -> None:
     """To the last one, over two boots of two runs: of one seed, one agent, one kernel and one QEMU.
 

@@ -241,6 +241,7 @@ def test_links_are_followed_within_the_image_and_not_without_end(tmp_path: Path)
         unpacking.inside(tmp_path, "/loop")
 
 
+@pytest.mark.soak
 def test_programs_of_an_image_run_in_a_guest(tmp_path: Path, arm64: Bootable, hosting: Hosting) -> None:
     """Nothing of the packages was run to install them, no cache of libraries was made: they run all the same."""
     need_program("mke2fs", "e2fsprogs")

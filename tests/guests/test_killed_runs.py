@@ -66,6 +66,7 @@ def test_the_steps_are_steps() -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
+@pytest.mark.soak
 def test_killed_at_a_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, before: set[str], step: str) -> None:
     state = page_state()
     attempted = step in [each.__name__ for each in runner.STEPS]
@@ -99,6 +100,7 @@ def owned(pid: int) -> Counter[str]:
     return Counter(program for program, folder in said if folder == f"hugewise-{pid}")
 
 
+@pytest.mark.soak
 def test_killed_while_a_guest_boots(tmp_path: Path, before: set[str]) -> None:
     state = page_state()
     with hold(tmp_path, runs.POOLED, "", 0) as run:
@@ -131,6 +133,7 @@ def test_killed_while_two_guests_and_the_nfs_server_live(tmp_path: Path, before:
 
 
 @pytest.mark.parametrize("step", ["board", "leave"])
+@pytest.mark.soak
 def test_an_interrupt_of_the_whole_process_group_ends_it_cleanly(tmp_path: Path, before: set[str], step: str) -> None:
     """Ctrl-C reaches every process of the terminal's job; guests are ended by hugewise alone."""
     state = page_state()

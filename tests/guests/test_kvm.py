@@ -180,6 +180,7 @@ def test_the_report_says_which_of_both_is_known() -> None:
 
 
 @pytest.mark.parametrize("promised", ["base", "thp"])
+@pytest.mark.soak
 def test_a_guest_under_kvm_is_mapped_as_it_was_promised(x86: Bootable, hosting: Hosting, promised: Pages) -> None:
     """On a host whose KVM boots guests; its agent has touched little, and all of that must be told."""
     choice = accelerator.choose(x86.kernel, x86.initramfs)

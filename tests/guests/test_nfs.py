@@ -137,7 +137,7 @@ def test_an_address_that_is_not_the_hosts_is_told(place: Scratch) -> None:
         nfs.serve(place, msgspec.structs.replace(USER, bind="203.0.113.1"), NOBODY)
 
 
-@pytest.mark.parametrize("kind", ["user", "tap"])
+@pytest.mark.parametrize("kind", [pytest.param("user", marks=pytest.mark.soak), "tap"])
 def test_a_guest_writes_and_reads_on_it(kind: str, x86: Bootable, hosting: Hosting, place: Scratch) -> None:
     _need_server()
     lacking = network.missing(NOBODY.pw_uid) if kind == "tap" else ()

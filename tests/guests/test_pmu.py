@@ -38,6 +38,7 @@ def check(said: probe.Available) -> None:
 
 
 @pytest.mark.boots
+@pytest.mark.soak
 def test_an_arm64_guest_counts_and_what_stays_at_zero_is_told(arm64: Bootable, hosting: Hosting) -> None:
     with arm64.spoken(hosting) as (_, agent):
         said = agent.ask("counters", *(word for name in TRIES for word in ("--try", name)))

@@ -29,6 +29,8 @@ from tests.state import page_state
 
 MIB = 1 << 20
 
+pytestmark = pytest.mark.soak
+
 STUDY = f"""
 format = 1
 name = "pair"

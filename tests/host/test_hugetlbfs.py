@@ -19,6 +19,8 @@ from hugewise.machine import programs
 from tests.build.hosts import FakeHost
 from tests.requirements import need, need_program, need_root
 
+pytestmark = pytest.mark.looks
+
 _SIZE = 2 << 20
 
 

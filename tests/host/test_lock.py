@@ -25,6 +25,8 @@ from tests.build import known
 from tests.build.hosts import FakeHost
 from tests.requirements import need, need_own_namespaces, need_root
 
+pytestmark = pytest.mark.looks
+
 NOBODY, DAEMON = 65534, 1
 PR_SET_DUMPABLE = 4
 NEW_USER, NEW_NET = 0x10000000, 0x40000000

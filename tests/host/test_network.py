@@ -24,6 +24,8 @@ from hugewise.host.network import Bridge, free_subnet, is_own, taken
 from hugewise.machine import programs
 from tests.requirements import need, need_program, need_root
 
+pytestmark = pytest.mark.looks
+
 ADDRESSES = b"""[{"ifname":"lo","addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8}]},
 {"ifname":"eth0","addr_info":[{"family":"inet6","local":"fe80::1","prefixlen":64},
 {"family":"inet","local":"192.168.219.7","prefixlen":25}]},{}]"""

@@ -18,6 +18,8 @@ from hugewise.host.local_host import LocalHost
 from hugewise.host.swap import SwapFile, in_use, is_named, remove
 from tests.requirements import need, need_root
 
+pytestmark = pytest.mark.looks
+
 SIZE = 16 << 20
 
 

@@ -30,6 +30,8 @@ from tests.inspection.running import PAGES, SIZE, built, running, under
 from tests.inspection.test_verify import as_nobody
 from tests.requirements import need, need_program, need_root
 
+pytestmark = pytest.mark.looks
+
 HOST = LocalHost()
 KINDS = PAGES.with_name("kinds.c")
 

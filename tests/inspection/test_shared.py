@@ -20,6 +20,8 @@ from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from tests.inspection.test_reasons import MIB, mapping, rules, seen
 
+pytestmark = pytest.mark.looks
+
 
 def shared(size: int, offset: int = 0, start: int = 0, resident: int | None = None, inode: int = 7) -> Look:
     memory = (size if resident is None else resident) * MIB

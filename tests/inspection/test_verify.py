@@ -22,6 +22,8 @@ from hugewise.model.pages import PageSizes
 from tests.inspection.running import SIZE, built, running, under
 from tests.requirements import need, need_program, need_root
 
+pytestmark = pytest.mark.looks
+
 HOST = LocalHost()
 
 

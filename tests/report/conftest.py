@@ -56,7 +56,8 @@ REAL: Mapping[str, Callable[[Path], Results]] = {
 """The run by the name of its page, made in a folder: small ones of each kind, the demo, servers, a study with factors,
 guests, and a large one.
 """
-
+KINDS = {"demo", "deployed", "interrupted", "mthp-pressure", "aged-chase", "recorded guests"}
+"""One of each kind, of those that are quickly laid out."""
 
 MANY = "24,000 attempts"
 """The page of the largest, of which a picture is kept. It takes a minute to make: no test but that of the picture does,
@@ -86,7 +87,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     return Pages(tmp_path_factory.mktemp("pages"))
 
 
-@pytest.fixture(scope="module", params=list(REAL))
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=[] if name in KINDS else pytest.mark.soak) for name in REAL]
+)
 def real(request: pytest.FixtureRequest, pages: Pages) -> Page:
     """Each of them in turn."""
     return pages.of(request.param)

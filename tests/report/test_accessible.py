@@ -21,6 +21,8 @@ HASHES = {
     "axe.min.js": "880970c081707360e64f34cea25ff91892f5bc95675b0776925b9709dd8a68bb",
     "LICENSE": "af175b9d96ee93c21a036152e1b905b0b95304d4ae8c2c921c7609100ba8df7e",
 }
+QUICK = {("deployed", False), ("recorded guests", True)}
+"""Pages, and whether they are dark, of which axe takes a few seconds."""
 RULES = "{ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'] }"
 TOLD = "found.violations.flatMap(rule => rule.nodes.map(node => `${rule.id}: ${node.target} ${node.failureSummary}`))"
 
@@ -46,8 +48,15 @@ def test_axe_is_what_was_published_and_may_be_given_on() -> None:
 
 
 # The large one has the same elements, and so many of them that axe takes half a minute.
-@pytest.mark.parametrize("name", [name for name in REAL if name != "large"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    ("name", "dark"),
+    [
+        pytest.param(name, dark, marks=[] if (name, dark) in QUICK else pytest.mark.soak)
+        for name in REAL
+        if name != "large"
+        for dark in (False, True)
+    ],
+)
 def test_a_page_keeps_the_rules(shown: Browser, pages: Pages, name: str, dark: bool) -> None:
     shown.open(pages.of(name).path, dark=dark)
     assert violations(shown) == []

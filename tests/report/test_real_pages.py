@@ -10,7 +10,7 @@ import pytest
 
 from tests.browser import Browser, browser
 from tests.report.conftest import Page, Pages
-from tests.report.test_browser import SHOWN, WIDTHS, faults, ugly
+from tests.report.test_browser import ONE_WIDTH, SHOWN, faults, ugly
 
 A4, MARGIN = (8.27, 11.69), 0.4  # inches; the margin that browsers leave
 PAPER = round((A4[0] - 2 * MARGIN) * 96)  # CSS pixels across a sheet
@@ -36,7 +36,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield one
 
 
-@pytest.mark.parametrize(("width", "dark"), [*((width, False) for width in WIDTHS), (800, True)])
+@pytest.mark.parametrize("width", ONE_WIDTH)
+@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["light", "dark"])
 def test_a_page_fits_its_window_and_no_text_of_a_figure_is_clipped_or_covered(
     shown: Browser, real: Page, width: int, dark: bool
 ) -> None:
@@ -47,7 +48,7 @@ def test_a_page_fits_its_window_and_no_text_of_a_figure_is_clipped_or_covered(
     assert set(found["keys"]) == real.figures != set()
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", ONE_WIDTH)
 def test_texts_that_cover_each_other_or_leave_the_window_are_found(shown: Browser, pages: Pages, width: int) -> None:
     """By the measurement of the test above, of pages that were made ugly."""
     page = pages.of("ended").path
@@ -62,7 +63,7 @@ def test_texts_that_cover_each_other_or_leave_the_window_are_found(shown: Browse
     assert any(" is cut" in one for one in shown.evaluate(SHOWN)["covered"])
 
 
-@pytest.mark.parametrize("width", [WIDTHS[0], WIDTHS[-1]])
+@pytest.mark.parametrize("width", ONE_WIDTH)
 def test_rows_are_filtered_and_policies_left_out_by_keyboard(shown: Browser, real: Page, width: int) -> None:
     shown.open(real.path, width=width)
     before: dict[str, Any] = shown.evaluate(FILTERED)

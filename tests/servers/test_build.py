@@ -211,6 +211,8 @@ def need_builds(place: Path) -> None:
     )
 
 
+@pytest.mark.whole
+@pytest.mark.soak
 def test_its_compilers_are_backed_as_the_policy_says(reached: Path) -> None:
     need_builds(reached)
     source = str(archive(reached, functions=3000))
@@ -227,6 +229,7 @@ def test_its_compilers_are_backed_as_the_policy_says(reached: Path) -> None:
         assert known(attempt.metrics["page_faults"]) > 1000
 
 
+@pytest.mark.whole
 def test_without_a_reference_an_attempt_that_makes_something_else_has_failed(reached: Path) -> None:
     need_builds(reached)
     source = str(archive(reached, makefile=RANDOM))

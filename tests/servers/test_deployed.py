@@ -7,6 +7,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from hugewise import unprivileged
 from hugewise.beneath import Folder
 from hugewise.deployment import servers
@@ -17,6 +19,8 @@ from hugewise.model.pages import THP
 from hugewise.workloads import _postgres
 from tests.deployment.test_kinds import place
 from tests.requirements import need, need_program
+
+pytestmark = pytest.mark.whole
 
 
 def test_redis_reads_its_file(reached: Path) -> None:

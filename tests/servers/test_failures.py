@@ -27,6 +27,8 @@ from tests.drive import only_run
 from tests.requirements import need, need_program, need_root
 from tests.state import changed, page_state
 
+pytestmark = pytest.mark.whole
+
 PGBENCH = {
     "name": "pgbench",
     "timeout": "60s",

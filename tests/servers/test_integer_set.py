@@ -12,6 +12,8 @@ from hugewise.workloads.integer_set import PROGRAMS
 from tests.requirements import need
 from tests.servers.trying import attempts, need_pages, quick
 
+pytestmark = pytest.mark.whole
+
 SIZE = 0.02
 
 
@@ -27,6 +29,7 @@ def run(folder: Path, program: str, *policies: str) -> dict[str, Attempt]:
     return quick(folder, "integer-set", policies, {"program": program, "size": SIZE})
 
 
+@pytest.mark.soak
 def test_every_program_runs_and_gives_the_result_of_its_reference(folder: Path) -> None:
     need_pages()
     workload = {"name": "integer-set", "parameters": {"program": list(PROGRAMS), "size": SIZE}}

@@ -76,6 +76,8 @@ def test_other_output_is_an_error_that_shows_it(said: str) -> None:
         WORKLOAD.read(Said({"timed": said}), VALUES)
 
 
+@pytest.mark.whole
+@pytest.mark.soak
 def test_nothing_of_it_becomes_huge(tmp_path: Path) -> None:
     need_program("iperf3", "iperf3")
     workload = {"name": "iperf3", "parameters": {"duration": "1s"}}
@@ -89,6 +91,8 @@ def test_nothing_of_it_becomes_huge(tmp_path: Path) -> None:
     assert known(found["thp"].metrics["receiver_bits_per_s"]) > 1e6
 
 
+@pytest.mark.whole
+@pytest.mark.soak
 def test_a_server_on_the_host_side_of_this_host(tmp_path: Path) -> None:
     need_program("iperf3", "iperf3")
     workload = {"name": "iperf3", "parameters": {"bytes": "128M", "peer": "host"}}
@@ -97,6 +101,7 @@ def test_a_server_on_the_host_side_of_this_host(tmp_path: Path) -> None:
     assert found["thp"].facts["sent_bytes"] >= 128 << 20  # type: ignore[operator]
 
 
+@pytest.mark.whole
 def test_a_demanded_share_is_not_delivered(tmp_path: Path) -> None:
     need_program("iperf3", "iperf3")
     workload = {"name": "iperf3", "parameters": {"duration": "1s"}, "delivery": {"share": 0.9}}

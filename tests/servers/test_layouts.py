@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.machine.layouts.programs import compiled, library
 from tests.servers.trying import accepted, need_pages, quick
+
+pytestmark = pytest.mark.whole
 
 ARMS = ["layout-base", "layout-thp", "layout-hugetlb-2m"]
 

@@ -13,6 +13,8 @@ from tests.build import known
 from tests.requirements import need_program
 from tests.servers.trying import accepted, quick, short_pool
 
+pytestmark = pytest.mark.whole
+
 # Values of 1 KiB: some 240 MiB of slab pages in a second.
 PARAMETERS = {
     "keys": 200_000,
@@ -49,12 +51,14 @@ def test_the_heap_is_backed_as_promised_and_the_same_is_stored_in_every_arm(tmp_
         assert attempt.facts["curr_items"] == PARAMETERS["keys"]
 
 
+@pytest.mark.soak
 def test_as_packaged_slab_pages_take_no_huge_pages(tmp_path: Path) -> None:
     found = run(tmp_path, "base", {"name": "thp", "judged": "setting"}, heap="packaged")["thp"]
     assert found.state == "accepted"
     assert known(found.delivery.share) < 0.1
 
 
+@pytest.mark.soak
 def test_its_own_large_pages_are_transparent_ones(tmp_path: Path) -> None:
     arms = ({"name": "off", "from": "base", "set": {"enabled": "madvise"}, "thp_disable": True}, "thp-advised")
     found = run(tmp_path, *arms, large_pages=True, heap="packaged")
@@ -62,6 +66,7 @@ def test_its_own_large_pages_are_transparent_ones(tmp_path: Path) -> None:
     assert found["thp-advised"].delivery.delivered is True
 
 
+@pytest.mark.soak
 def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """glibc takes base pages without a word when the pool is short; so it is with every program of its malloc."""
     short_pool(monkeypatch, Memcached, size=128 << 20)
@@ -70,6 +75,7 @@ def test_half_a_pool_is_not_delivered(tmp_path: Path, monkeypatch: pytest.Monkey
     assert known(found.delivery.share) < 0.9
 
 
+@pytest.mark.soak
 def test_a_store_that_is_too_small_is_said(tmp_path: Path) -> None:
     """It would evict while it is filled: what is asked for would not be there."""
     found = run(tmp_path, "base", "thp", memory="64m")["base"]

@@ -15,6 +15,8 @@ from tests.build import known
 from tests.requirements import need, need_program
 from tests.servers.trying import accepted, quick, short_pool
 
+pytestmark = pytest.mark.whole
+
 # 49 MB of rows and indexes. Some 9 MB of other memory lie beside the pool in mappings as large: it must be larger than
 # ten times that.
 PARAMETERS = {"tables": 2, "table_size": 100_000, "buffer_pool": "160m", "duration": "1s", "threads": 2}
@@ -30,6 +32,7 @@ def run(folder: Path, *policies: Any, parameters: Mapping[str, Any] = {}, **work
     return quick(folder, "mysql-ro", policies, {**PARAMETERS, **parameters}, **workload)
 
 
+@pytest.mark.soak
 def test_the_buffer_pool_is_backed_as_promised(tmp_path: Path) -> None:
     shipped = {"name": "thp-shipped", "from": "thp", "judged": "setting", "parameters": {"keep_thp": False}}
     found = run(tmp_path, "base", "thp", "mthp-64k", "hugetlb-2m", shipped, parameters={"keep_thp": True})

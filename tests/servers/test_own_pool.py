@@ -13,6 +13,8 @@ from tests.build import known
 from tests.requirements import need, need_root
 from tests.servers.trying import accepted, quick
 
+pytestmark = pytest.mark.whole
+
 SIZE = 2 << 20
 MAKE_POSTGRES = "{0}/initdb -D $0/data -A trust -U nobody --no-sync >/dev/null && exec {0}/postgres -D $0/data -p $1"
 MAKE_MARIADB = "mariadb-install-db --no-defaults --datadir=$0/db >/dev/null 2>&1 && exec mariadbd --no-defaults"

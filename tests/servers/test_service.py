@@ -20,6 +20,8 @@ from tests.build.studies import study_of
 from tests.requirements import need_program
 from tests.servers.trying import accepted, attempts, quick
 
+pytestmark = pytest.mark.whole
+
 OPERATIONS = "operations,neutral=regex:did ([0-9]+)"
 ARMS = ("as-is", {"name": "again", "from": "as-is", "environment": {"AGAIN": "1"}})
 

@@ -15,6 +15,8 @@ from hugewise.workloads.tpcc import WORKLOAD
 from tests.requirements import need
 from tests.servers.trying import accepted, quick
 
+pytestmark = [pytest.mark.whole, pytest.mark.soak]
+
 PARAMETERS = {"warehouses": 1, "buffers": "256m", "duration": "2s", "connections": 2}
 # Its workers come by the server's own clock, and have a thousand faults each: in a part of 2 s, one is 2% of all pages.
 NO_VACUUM = {"settings": "autovacuum=off"}

@@ -13,6 +13,8 @@ from tests.build import known
 from tests.requirements import need_program
 from tests.servers.trying import accepted, quick, short_pool
 
+pytestmark = [pytest.mark.whole, pytest.mark.soak]
+
 # A frame or a few of each clip.
 LENGTH = 0.05
 

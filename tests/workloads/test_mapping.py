@@ -16,6 +16,8 @@ from tests.build import known
 from tests.build.workloads import BASE, POOL
 from tests.servers.trying import accepted, short_pool, tried
 
+pytestmark = pytest.mark.looks
+
 ADVISED = msgspec.structs.replace(BASE, advice="huge")
 
 
