@@ -43,8 +43,8 @@ def spent(seconds: float) -> str:
 
 def takes(names: Iterable[str]) -> float:
     """Seconds, by what was recorded, of the gate's tests in these parts: two processes end with the slower one."""
-    host, rest = zip(*(PARTS.get(name, (0, 0)) for name in names), strict=True)
-    return max(sum(host), sum(rest))
+    known = [PARTS.get(name, (0, 0)) for name in names]
+    return max(sum(host for host, _ in known), sum(rest for _, rest in known))
 
 
 class Parts:
@@ -94,7 +94,7 @@ class Parts:
 
     @property
     def reporter(self) -> pytest.TerminalReporter:
-        found = self.config.pluginmanager.get_plugin("terminalreporter")
+        found: pytest.TerminalReporter | None = self.config.pluginmanager.get_plugin("terminalreporter")
         assert found is not None
         return found
 

@@ -1,5 +1,6 @@
 #!/bin/sh
 # Set up .venv from hash-pinned wheels and build the Rust probe into it, by its own lock. What is fetched stays inside the project's folder.
+# WHEEL names one of this project to install instead of a build.
 # Packages of the system that this needs are installed by root with apt; anybody else is given the line for that.
 # uv does not read pip's configuration, so what pip knows of index, mirror and certificate is handed on.
 set -eu
@@ -76,10 +77,15 @@ say "installing the locked packages into .venv"
 # Wheels alone: a source would be built by what nothing pins.
 # Compiled once: where Python may write no bytecode, each start would compile scipy anew, for seconds.
 "$uv" pip sync -q --compile-bytecode --python .venv --require-hashes --only-binary :all: requirements.lock
-say "building the probe (Rust)"
-"$uv" pip install -q --python .venv --no-deps --no-build-isolation -e . ./probe
-say "building the launcher and the layout library (Rust)"
-tools/launcher.sh .venv
+if [ -n "${WHEEL:-}" ]; then
+  say "installing $WHEEL, which has all that is built"
+  "$uv" pip install -q --python .venv --no-deps "$WHEEL"
+else
+  say "building the probe (Rust)"
+  "$uv" pip install -q --python .venv --no-deps --no-build-isolation -e . ./probe
+  say "building the launcher and the layout library (Rust)"
+  tools/launcher.sh .venv
+fi
 say "ready: .venv/bin/hugewise"
 
 # The outermost folder on the way to FILE, and to where its links lead, that other accounts may not enter.
