@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from hugewise.host.local_host import LocalHost
+from hugewise.host.pool import pool_folder
 from hugewise.machine.free_memory import free_memory
 from hugewise.machine.proc import meminfo
 from hugewise.model.pages import PageSizes
+from hugewise.quantity import format_size
+from tests.requirements import need, need_now
 
-__all__ = ["Whole", "huge_share"]
+__all__ = ["Whole", "held_pages", "huge_share"]
 
 ENOUGH = 4 << 30
 """Bytes in free blocks of a huge page or more: more than any test maps."""
@@ -49,3 +55,21 @@ class Whole:
             self._tried = time.monotonic()
             host.write("/proc/sys/vm/drop_caches", "3")
             host.write("/proc/sys/vm/compact_memory", "1")
+
+
+@contextmanager
+def held_pages(size: int, pages: int) -> Iterator[None]:
+    """So many more pages of the pool, from the check to the end of the `with`: a run that the kernel grants no others
+    has these. Where they are not to be had, the calling test is skipped by name.
+    """
+    knob = Path(pool_folder(size)) / "nr_hugepages"
+    need(knob.exists(), f"a pool of pages of {format_size(size)}")
+    # Names and inodes in the kernel's caches lie where compaction cannot move them.
+    Path("/proc/sys/vm/drop_caches").write_text("3")
+    before = int(knob.read_text())
+    try:
+        knob.write_text(str(before + pages))
+        need_now(int(knob.read_text()) >= before + pages, f"{pages} x {format_size(size)} of memory in one piece")
+        yield
+    finally:
+        knob.write_text(str(before))
