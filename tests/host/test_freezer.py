@@ -22,6 +22,9 @@ from hugewise.host.local_host import LocalHost
 from tests.build.hosts import FakeHost
 from tests.host.test_cgroup import entered
 from tests.requirements import need
+from tests.wait import until
+
+pytestmark = pytest.mark.looks
 
 HOST = LocalHost()
 WAYS = {"cgroup.freeze": ("2",), "freezer.state": ("freezer",), "signals": ("pids", "memory", "cpuacct")}
@@ -78,26 +81,33 @@ def word_of(pid: int, name: str) -> str:
         return str(error)
 
 
-def grows(leaf: Leaf) -> bool:
-    """Whether its processes get CPU time, or others come: within so many looks, as a machine may itself stand still.
+def state_of(pid: int) -> str:
+    """The letter that /proc/PID/stat has; "R" where it has a CPU or waits for one."""
+    return word_of(pid, "stat").rpartition(")")[2][1:2]
 
-    Where none does, what the kernel says of each is in the error.
-    """
+
+def kernel_on(leaf: Leaf) -> dict[int, list[str]]:
+    """What the kernel says of each process of it."""
+    return {pid: [word_of(pid, name) for name in ("stat", "wchan", "stack")] for pid in leaf.processes()}
+
+
+def grows(leaf: Leaf) -> bool:
+    """Whether its processes get CPU time, or others come."""
     before = ran_ns(leaf)
-    for _ in range(5000):
-        if ran_ns(leaf) != before:
-            return True
-        time.sleep(0.002)
-    said = {pid: [word_of(pid, name) for name in ("stat", "wchan", "stack")] for pid in leaf.processes()}
-    pytest.fail(f"after 10 s: {before}; {said}")
+    return until(lambda: ran_ns(leaf) != before, "its processes get CPU time", seen=lambda: (before, kernel_on(leaf)))
 
 
 def rests(leaf: Leaf) -> bool:
-    """Whether nothing happens in it for some time."""
-    time.sleep(0.01)  # version 2 says that all are frozen some microseconds before the last one leaves its CPU
-    before = ran_ns(leaf)
-    time.sleep(0.03)
-    return ran_ns(leaf) == before
+    """Whether nothing happens in it between two looks. Version 2 says that all are frozen before the last process has
+    left its CPU, so that looks are repeated.
+    """
+
+    def stood_still() -> bool:
+        before = ran_ns(leaf)
+        time.sleep(0.01)
+        return "R" not in map(state_of, leaf.processes()) and ran_ns(leaf) == before
+
+    return until(stood_still, "its processes stand still", seen=lambda: kernel_on(leaf))
 
 
 @pytest.mark.parametrize("script", [BUSY, FORKING])
@@ -117,12 +127,12 @@ def test_what_is_frozen_stands_still_and_goes_on(leaf: Leaf, script: str) -> Non
 def test_what_is_frozen_is_killed_and_nothing_runs_on_before(leaf: Leaf, tmp_path: Path) -> None:
     written = tmp_path / "written"
     with thawed_at_last(leaf, f"for i in 1 2 3 4; do (while :; do echo; done >> {written}) & done; wait") as child:
-        while len(leaf.processes()) < 5 or not written.exists() or written.stat().st_size == 0:
-            time.sleep(0.001)
+        until(lambda: len(leaf.processes()) == 5, "the shell and its four loops are there", seen=leaf.processes)
+        until(lambda: written.exists() and written.stat().st_size > 0, "the loops write")
         leaf.freeze()
         before = written.stat().st_size
         assert leaf.kill() == 5
-        assert child.wait(timeout=5) == -signal.SIGKILL
+        assert child.wait(timeout=60) == -signal.SIGKILL
     assert written.stat().st_size == before
     assert leaf.processes() == []
 
@@ -134,7 +144,7 @@ def test_a_group_of_which_a_part_is_frozen_is_killed(leaf: Leaf) -> None:
     with thawed_at_last(inner, BUSY) as child:
         inner.freeze()
         assert leaf.kill() == 1
-        assert child.wait(timeout=5) == -signal.SIGKILL
+        assert child.wait(timeout=60) == -signal.SIGKILL
 
 
 def test_who_waits_for_its_stopped_child_of_vfork_stands_still_too(leaf: Leaf, tmp_path: Path) -> None:
@@ -142,14 +152,16 @@ def test_who_waits_for_its_stopped_child_of_vfork_stands_still_too(leaf: Leaf, t
     os.mkfifo(pipe)
     spawn = f"os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, '{pipe}', 0, 0)])"
     with thawed_at_last(leaf, f'exec {sys.executable} -S -c "import os; os.waitpid({spawn}, 0)"') as child:
-        stat = Path(f"/proc/{child.pid}/stat")
-        while len(leaf.processes()) < 2 or stat.read_text().rpartition(")")[2].split()[0] != "D":
-            time.sleep(0.001)
+        until(
+            lambda: len(leaf.processes()) == 2 and state_of(child.pid) == "D",
+            "it waits for its child of vfork",
+            seen=lambda: kernel_on(leaf),
+        )
         leaf.freeze()
         assert rests(leaf)
         leaf.thaw()
         pipe.write_bytes(b"")
-        assert child.wait(timeout=10) == 0
+        assert child.wait(timeout=60) == 0
 
 
 def test_an_empty_group_is_frozen_at_once(leaf: Leaf) -> None:
@@ -173,7 +185,7 @@ def test_recovery_ends_what_a_killed_run_left_frozen(way: str, tmp_path: Path) -
             leaf.freeze()
             journal.abandon()
             assert recover(host, path).killed == 1
-            assert child.wait(timeout=5) == -signal.SIGKILL
+            assert child.wait(timeout=60) == -signal.SIGKILL
     finally:
         hierarchy.remove()
     assert not any(folder.exists() for folder in hierarchy.parents.values())
@@ -181,7 +193,9 @@ def test_recovery_ends_what_a_killed_run_left_frozen(way: str, tmp_path: Path) -
 
 @pytest.fixture
 def sleeper() -> Iterator[int]:
+    """A process that has begun to sleep."""
     with subprocess.Popen(["/bin/sleep", "60"]) as child:
+        until(lambda: "nanosleep" in word_of(child.pid, "wchan"), "it sleeps", seen=lambda: word_of(child.pid, "stat"))
         yield child.pid
         child.kill()
 
