@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import UserError
+from hugewise.machine import probe
 from hugewise.model.policy import Treatment
 from hugewise.model.workload import Launch, ParameterValue, Proof
 from tests.attempt.test_runner_guests import Heard, attempted, bench, cell
@@ -40,12 +41,18 @@ def test_it_is_not_timed_and_has_the_same_folder_and_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OF_THE_CALLER", "yes")
-    before = ("/bin/sh", "-c", "sleep 0.5; echo $OF_THE_CALLER $(pwd); id -u")
+    before = ("/bin/sh", "-c", "echo $OF_THE_CALLER $(pwd); id -u")
     made = bench(tmp_path / "run", boarding=here(tmp_path))
     attempt = attempted(made, cell(Twice("true", before)))
-    assert attempt.wall_s is not None
-    assert attempt.wall_s < 0.4
     (draft,) = (made.folder.path / "attempts").glob("b*")
+    prepared, timed = (
+        {type(each): each for each in probe.decode((draft / name).read_bytes().splitlines(keepends=True))}
+        for name in ("prepare.jsonl", "events.jsonl")
+    )
+    end, start, exited = prepared[probe.Exit], timed[probe.Start], timed[probe.Exit]
+    assert isinstance(end, probe.Exit) and isinstance(start, probe.Start) and isinstance(exited, probe.Exit)
+    assert end.t_ns <= start.t_ns
+    assert attempt.wall_s == exited.wall_ns / 1e9 <= (exited.t_ns - start.t_ns) / 1e9
     assert (draft / "prepare.stdout").read_text().splitlines()[0] == f"yes {tmp_path}"
 
 
