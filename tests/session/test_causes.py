@@ -14,7 +14,7 @@ from hugewise.report.cause_words import paragraph
 from hugewise.report.markdown import escape
 from hugewise.report.write import write
 from tests.build import known
-from tests.requirements import need, need_root
+from tests.requirements import need_root
 
 pytestmark = pytest.mark.usefixtures("unchanged")
 
@@ -51,18 +51,17 @@ def test_a_run_explains_its_verdicts_in_every_report(tmp_path: Path) -> None:
     need_root()
     study = tmp_path / "why.toml"
     study.write_text(STUDY)
-    results = hugewise.run(hugewise.load(study), results=tmp_path / "results")
+    results = hugewise.run(hugewise.load(study), results=tmp_path / "results", seed=bytes(16))
     fault, chase = results.cells
-    need(fault.comparisons[0].verdict == "better", "transparent huge pages that make first touches faster")
+    verdict = fault.comparisons[0].verdict
+    assert verdict != "none", fault.comparisons[0].reason
 
-    (why,) = fault.causes
-    assert why.told == "faults"
-    assert why.by in ("CPU time", "cost of a fault"), "few pairs do not bound the kernel's share"
+    (why,) = fault.causes  # which verdict it explains, and by what, hangs on this machine's times
     assert [one.faults for one in why.faults] == [
         median(results, fault.cell, arm, "page_faults") for arm in ("base", "thp")
     ]
     assert known(why.faults[0].faults) >= 2 * 8192, "each base page of both rounds"
-    assert known(why.faults[0].typical) > known(why.faults[1].typical) > 0
+    assert all(known(one.typical) > 0 for one in why.faults)
     assert (why.delivered[0], round(known(why.delivered[1]), 2)) == (0.0, 1.0)
     (touched,) = chase.causes
     assert known(touched.faults[0].faults) < 100, "its memory was there before the clock"
@@ -73,8 +72,8 @@ def test_a_run_explains_its_verdicts_in_every_report(tmp_path: Path) -> None:
 
     folder = Path(results.folder)
     write(results, folder)
-    text = paragraph(why, fault.comparisons[0].verdict)
-    assert "mostly page faults" in text
+    text = paragraph(why, verdict)
+    assert ("mostly page faults" in text) == (why.told == "faults")
     for name, form in (("report.html", text.split(":")[0]), ("report.md", escape(text))):
         assert form in (folder / name).read_text(encoding="utf-8"), name
     again = hugewise.open_results(folder)
