@@ -16,6 +16,7 @@ from typing import Any
 
 import websocket
 
+from tests.again import BrowserError
 from tests.requirements import need_program
 
 __all__ = ["Browser", "browser"]
@@ -171,4 +172,4 @@ def _tab(process: subprocess.Popen[bytes], folder: Path) -> str:
                 return found
         time.sleep(0.05)
     said = (folder / "messages").read_text(encoding="utf-8", errors="replace")
-    raise AssertionError(f"{process.args!r} has not begun to listen: {said}")
+    raise BrowserError(f"{process.args!r} has not begun to listen: {said}")

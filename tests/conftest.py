@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -19,6 +20,7 @@ from hypothesis import settings
 from hugewise import beneath
 from hugewise.errors import LockedError
 from hugewise.host import recovery
+from tests.again import Again, noted
 from tests.memory import Whole
 from tests.progress import Parts
 from tests.state import changed, page_state
@@ -39,6 +41,13 @@ MEMORY = Whole()
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Parts(config))
+        if config.getoption("numprocesses", None):
+            config.pluginmanager.register(Again())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    return (yield from noted(call))
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

@@ -70,7 +70,7 @@ class Parts:
     def pytest_testnodedown(self, node: Any, error: object) -> None:
         """Each process has left out the same tests; pytest's own last line has their number."""
         if error is None:
-            self.reporter.stats["deselected"] = [None] * node.workeroutput.get("deselected", 0)
+            self.reporter.stats["deselected"] = [node] * node.workeroutput.get("deselected", 0)
 
     def collected(self, names: Iterable[str]) -> str:
         """What is about to be done."""
