@@ -82,7 +82,7 @@ def test_whoever_fails_is_not_called_no_worse() -> None:
     assert method.settled is None
 
 
-@pytest.mark.parametrize("level", [math.log(1.02), math.log(1.025)])
+@pytest.mark.parametrize("level", [pytest.param(math.log(1.02), marks=pytest.mark.soak), math.log(1.025)])
 def test_an_arm_at_the_margin_is_called_no_worse_at_most_as_often_as_it_says(level: float) -> None:
     """Of 200 streams at 20% (10% a side): 3 standard errors above."""
     wrong = 0

@@ -5,7 +5,9 @@ import pytest
 from hugewise.verification import fleets
 
 
-@pytest.mark.parametrize("case", [fleets.CONTROL, fleets.FleetCase(1.05, 0.5, 0.01, 200)])
+@pytest.mark.parametrize(
+    "case", [pytest.param(fleets.CONTROL, marks=pytest.mark.soak), fleets.FleetCase(1.05, 0.5, 0.01, 200)]
+)
 def test_fleets_keep_their_promise_and_the_planted_fault_does_not(case: fleets.FleetCase) -> None:
     findings = fleets.together(case, 1, 40)
     assert [finding.check for finding in findings] == ["fleet", "fleet", *(["control"] * (case == fleets.CONTROL))]
@@ -13,6 +15,7 @@ def test_fleets_keep_their_promise_and_the_planted_fault_does_not(case: fleets.F
         assert finding.passed, finding
 
 
+@pytest.mark.soak
 def test_a_machine_type_in_unequal_numbers_moves_nothing() -> None:
     findings = fleets.skew(1, 20)
     assert [finding.check for finding in findings] == ["fleet", "fleet", "control", "control"]
@@ -20,6 +23,7 @@ def test_a_machine_type_in_unequal_numbers_moves_nothing() -> None:
         assert finding.passed, finding
 
 
+@pytest.mark.soak
 def test_hosts_that_are_not_there_are_seen_to_matter_and_bounded_do_not() -> None:
     findings = fleets.absent(1, 25)
     assert [finding.check for finding in findings] == ["control", "control", "control", "fleet"]

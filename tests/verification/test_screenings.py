@@ -6,7 +6,11 @@ from hugewise.verification import screenings
 
 
 @pytest.mark.parametrize(
-    "case", [screenings.ScreeningCase("normal", 6, 0.0), screenings.ScreeningCase("normal", 2, 1.05)]
+    "case",
+    [
+        pytest.param(screenings.ScreeningCase("normal", 6, 0.0), marks=pytest.mark.soak),
+        screenings.ScreeningCase("normal", 2, 1.05),
+    ],
 )
 def test_screenings_keep_their_promise_and_the_planted_faults_do_not(case: screenings.ScreeningCase) -> None:
     findings = screenings.together(case, 1, 150)
