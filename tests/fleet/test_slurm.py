@@ -132,6 +132,7 @@ def test_the_text_for_sbatch() -> None:
     )
 
 
+@pytest.mark.soak
 def test_a_host_says_who_it_is_by_a_job_on_its_node(engine: SlurmEngine, cluster: Cluster) -> None:
     found = asked(engine, "host-n1", HelloOrder(), timeout=60)
     assert isinstance(found, Greeting)
@@ -140,6 +141,7 @@ def test_a_host_says_who_it_is_by_a_job_on_its_node(engine: SlurmEngine, cluster
     assert [path.name for path in shared.iterdir() if path.name.startswith(".hello")] == []
 
 
+@pytest.mark.soak
 def test_a_run_is_queued_measures_and_is_brought(engine: SlurmEngine, cluster: Cluster) -> None:
     """The body of the job is the keeper, in the foreground; asked twice it is queued once."""
     assert asked(engine, "host-n1", begin(1)) == Done()
@@ -167,6 +169,7 @@ def until_over(cluster: Cluster, number: int, host: str, timeout: float = 20.0) 
 
 
 @pytest.mark.usefixtures("engine")
+@pytest.mark.soak
 def test_a_verdict_is_confirmed_on_a_node(cluster: Cluster, tmp_path: Path) -> None:
     """A run here, and a job of Slurm's as the short run on another host."""
     study, hosts, results = tmp_path / "slept.toml", tmp_path / "hosts.toml", ["--results", str(tmp_path / "results")]
@@ -181,6 +184,7 @@ def test_a_verdict_is_confirmed_on_a_node(cluster: Cluster, tmp_path: Path) -> N
     assert "Confirmed: slow is worse than as-is on host-n3" in " ".join(done.output.split())
 
 
+@pytest.mark.soak
 def test_a_job_that_waits_says_for_what_and_is_cancelled(engine: SlurmEngine, cluster: Cluster) -> None:
     asked(engine, "host-n2", begin(2, LONG))
     until(engine, "host-n2", 2, lambda seen: seen.run is not None)
@@ -201,6 +205,7 @@ def test_a_job_that_waits_says_for_what_and_is_cancelled(engine: SlurmEngine, cl
     until_over(cluster, 2, "host-n2")
 
 
+@pytest.mark.soak
 def test_a_job_that_somebody_cancels_is_queued_again_as_the_same_run(engine: SlurmEngine, cluster: Cluster) -> None:
     asked(engine, "host-n3", begin(4, LONG))
     before = until(engine, "host-n3", 4, lambda seen: seen.closed >= 1)
@@ -214,6 +219,7 @@ def test_a_job_that_somebody_cancels_is_queued_again_as_the_same_run(engine: Slu
     until_over(cluster, 4, "host-n3")
 
 
+@pytest.mark.soak
 def test_a_node_that_is_drained_is_told(engine: SlurmEngine, cluster: Cluster) -> None:
     cluster.drain("n1", "bad disk")
     try:
@@ -233,6 +239,7 @@ def test_a_node_that_is_drained_is_told(engine: SlurmEngine, cluster: Cluster) -
     assert until(engine, "host-n1", 5, lambda seen: seen.state == "ended").closed == 2
 
 
+@pytest.mark.soak
 def test_a_keeper_that_is_killed_is_queued_again(engine: SlurmEngine, cluster: Cluster) -> None:
     asked(engine, "host-n2", begin(6, LONG))
     before = until(engine, "host-n2", 6, lambda seen: seen.closed >= 1)
@@ -255,6 +262,7 @@ def _keeps(command: Path, what: str) -> bool:
     return " fleet keep " in words and what in words
 
 
+@pytest.mark.soak
 def test_an_installation_that_is_not_there_is_told(cluster: Cluster) -> None:
     text = HOSTS.format(install="/nowhere", spool=cluster.folder / "shared-too")
     text += '[[host]]\nname = "host-n3"\nslurm = "n3"\n'
@@ -265,12 +273,14 @@ def test_an_installation_that_is_not_there_is_told(cluster: Cluster) -> None:
         asked(engine, "host-n3", HelloOrder(), timeout=30)
 
 
+@pytest.mark.soak
 def test_a_node_that_slurm_does_not_know_is_an_error_before_anything(cluster: Cluster) -> None:
     text = HOSTS.format(install="/opt", spool="/shared") + '[[host]]\nname = "a"\nslurm = "n9"\n'
     with pytest.raises(UserError, match="^hosts.toml: host a: slurm = 'n9': Slurm has no such node$"):
         SlurmEngine(inventory.parse(text, "hosts.toml")).__enter__()
 
 
+@pytest.mark.soak
 def test_a_controller_that_does_not_answer_is_an_error_before_anything(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -192,6 +192,7 @@ def test_a_guest_under_kvm_is_mapped_as_it_was_promised(x86: Bootable, hosting: 
         assert booted.prove().accepted
 
 
+@pytest.mark.soak
 def test_an_emulated_guests_monitor_knows_nothing_of_kvm(x86: Bootable, hosting: Hosting) -> None:
     """The command as a real QEMU takes it: refused, or answered with nothing."""
     with x86.boot(hosting, backing=Backing(pages="base")) as booted:

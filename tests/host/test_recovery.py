@@ -86,7 +86,7 @@ def restore() -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
 
 
-@pytest.mark.parametrize("depth", [1_100, 100_000])
+@pytest.mark.parametrize("depth", [1_100, pytest.param(100_000, marks=pytest.mark.soak)])
 def test_nested_folders_keep_nothing_from_being_put_back(before: tuple[str, str], run: Path, depth: int) -> None:
     """rmtree recursed, and scratch came before the knobs: `enabled` stayed `always` after two recoveries."""
     assert settings() != before

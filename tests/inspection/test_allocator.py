@@ -44,6 +44,7 @@ def test_a_program_without_a_library_has_no_tunable(tmp_path: Path) -> None:
     assert (found.tuned, "static" in found.why) == (False, True)
 
 
+@pytest.mark.soak
 def test_a_go_program_is_known(tmp_path: Path) -> None:
     go = need_program("go", "golang-go")
     (tmp_path / "main.go").write_text("package main\nfunc main() {}\n")

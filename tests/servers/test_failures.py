@@ -122,6 +122,7 @@ def test_a_server_that_is_not_installed_is_a_requirement_with_its_package(
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.soak
 def test_a_pool_that_is_empty_when_the_server_starts_rejects_the_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

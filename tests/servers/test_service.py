@@ -214,6 +214,7 @@ def test_a_server_that_does_not_end_in_order_is_killed_and_told(tmp_path: Path) 
 # -- programs that people have
 
 
+@pytest.mark.soak
 def test_redis_under_its_own_benchmark(tmp_path: Path) -> None:
     need_program("redis-server", "redis-server")
     need_program("redis-benchmark", "redis-tools")
@@ -231,6 +232,7 @@ def test_redis_under_its_own_benchmark(tmp_path: Path) -> None:
         assert known(one.metrics["server_cpu_s"]) > 0
 
 
+@pytest.mark.soak
 def test_memcached_at_a_unix_socket(tmp_path: Path) -> None:
     need_program("memcached", "memcached")
     ask = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n"

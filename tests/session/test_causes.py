@@ -47,6 +47,7 @@ def median(results: Results, cell: str, arm: str, name: str) -> float:
     return statistics.median(known(a.metrics[name]) for a in mine)
 
 
+@pytest.mark.soak
 def test_a_run_explains_its_verdicts_in_every_report(tmp_path: Path) -> None:
     need_root()
     study = tmp_path / "why.toml"

@@ -189,6 +189,7 @@ def test_the_bound_is_exact() -> None:
 
 
 @alone
+@pytest.mark.soak
 def test_a_short_torture_of_this_hugewise(tmp_path: Path) -> None:
     """Killed with a server and as its pool changes, and without room: everything is put back, nothing is lost."""
     need_root()
@@ -222,6 +223,7 @@ def test_where_nothing_can_be_tested_no_promise_held(capsys: pytest.CaptureFixtu
 
 
 @alone
+@pytest.mark.soak
 def test_a_hugewise_that_leaves_a_knob_turned_is_seen(tmp_path: Path) -> None:
     """This one, but that a knob is turned a little whenever it has put the machine back."""
     need_root()

@@ -56,7 +56,7 @@ def said(folder: Path, attempt: Attempt) -> probe.Result:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("largest", ["256k", "4m"])
+@pytest.mark.parametrize("largest", ["256k", pytest.param("4m", marks=pytest.mark.soak)])
 def test_the_same_calls_are_made_on_every_kind_of_page(tmp_path: Path, largest: str) -> None:
     workload = {"name": "mmap-perf", "parameters": {"calls": 6000, "max_bytes": largest}}
     found = tried(tmp_path, workload, ["base", "thp", "hugetlb-2m"])
