@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from hugewise.attempt.begetting import begotten
 from hugewise.host.listening import tree
 from hugewise.host.local_host import LocalHost
 from tests.build.hosts import Files
+from tests.wait import until
 
 EXECUTED, COPY = 0x400000, 0x400040
 
@@ -88,11 +88,9 @@ def begun(request: pytest.FixtureRequest) -> Iterator[int]:
     indirect=["begun"],
 )
 def test_the_kernel_says_so_of_real_ones(begun: int, counts: tuple[int, ...]) -> None:
-    end = time.monotonic() + 10
-    while True:  # a program that was begun is a copy until it has executed
-        found = begotten(LocalHost(), tree([begun]), {begun})
-        if tuple(found.values()) == counts or time.monotonic() > end:
-            break
-        time.sleep(0.01)
-    assert tuple(found.values()) == counts
+    def found() -> tuple[int, ...]:
+        return tuple(begotten(LocalHost(), tree([begun]), {begun}).values())
+
+    # A program that was begun is a copy until it has executed.
+    until(lambda: found() == counts, f"the counts are {counts}", seen=found)
     assert Path(f"/proc/{begun}").exists()

@@ -27,6 +27,7 @@ from hugewise.model.policy import Treatment
 from hugewise.model.scene import Part, Places, Quota, RoleUse, Server, Step, Window, Write, counted
 from hugewise.reading import UnreadableError
 from tests.requirements import need
+from tests.wait import until
 
 PYTHON = "/usr/bin/python3"
 SERVER = """
@@ -223,12 +224,12 @@ def attended(
         if isinstance(stage.client, Group):
             stage.client.pids.append(process.pid)
         begun = time.monotonic()
-        alongside = stage.attend(
-            window,
-            lambda: marks.append(time.monotonic() - begun),
-            lambda: looks.append(time.monotonic() - begun),
-            enough=enough,
-        )
+
+        def look() -> None:
+            looks.append(time.monotonic() - begun)
+            Path(stage.places.run, "looked").touch()
+
+        alongside = stage.attend(window, lambda: marks.append(time.monotonic() - begun), look, enough=enough)
         try:
             alongside([LocalLauncher(process)])
         finally:
@@ -238,7 +239,8 @@ def attended(
 
 def test_the_window_is_marked_at_its_ends_and_looked_at_after_it(stage: Stage) -> None:
     looks: list[float] = []
-    marks = attended(stage, ["/usr/bin/sleep", "0.6"], Window(0.1, 0.2), looks)
+    argv = ["/bin/sh", "-c", "until [ -e looked ]; do :; done"]
+    marks = attended(stage, argv, Window(0.1, 0.2), looks)
     assert len(marks) == 2
     assert marks[0] >= 0.1
     assert marks[1] >= 0.3
@@ -345,10 +347,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     pid = int(done.stdout)
-    end = time.monotonic() + 10
-    while alive(pid) and time.monotonic() < end:
-        time.sleep(0.01)
-    assert not alive(pid)
+    until(lambda: not alive(pid), "the server has ended")
 
 
 def test_outputs_are_read_and_links_are_not_followed(stage: Stage) -> None:

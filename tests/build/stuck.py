@@ -109,7 +109,7 @@ def stuck() -> Iterator[int]:
         assert held.stdin is not None and held.stdout is not None
         at = held.stdout.readline().decode().strip()
         looking = subprocess.Popen([sys.executable, "-IS", "-c", _LOOKING, str(held.pid), at])
-        need(asked.wait(10), "a look into a process that waits for a page")
+        need(asked.wait(60), "a look into a process that waits for a page")
         held.stdin.write(b"go\n")
         held.stdin.flush()
         _await(held.pid)
@@ -133,7 +133,7 @@ def stuck() -> Iterator[int]:
 
 
 def _await(pid: int) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60  # a kernel that lets go of the map meanwhile never comes to it
     while not _waits(pid):
         need(time.monotonic() < end, "a map of memory that is held by who waits for a page")
         time.sleep(0.01)

@@ -19,6 +19,9 @@ from hugewise.host.local_host import LocalHost
 from tests.build import known
 from tests.build.hosts import FakeHost
 from tests.requirements import need
+from tests.wait import until
+
+pytestmark = pytest.mark.looks
 
 _V1 = """\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
@@ -157,9 +160,10 @@ def test_a_whole_tree_is_killed_and_the_group_removed(hierarchy: Hierarchy) -> N
     leaf = hierarchy.create("tree")
     with entered(leaf, "trap '' TERM INT HUP; (setsid sleep 60 &); sleep 61 & exec sleep 62"):
         # Subshells come and go: the tree stands when all three are asleep.
-        pids = set[int]()
-        while len(pids) < 3:
-            pids = {int(pid) for pid in leaf.procs_files[0].read_text().split() if command_of(pid) == "sleep"}
+        until(
+            lambda: [command_of(pid) for pid in leaf.procs_files[0].read_text().split()].count("sleep") == 3,
+            "all three are asleep",
+        )
         assert leaf.kill() >= 3
         assert all(file.read_text() == "" for file in leaf.procs_files)
     leaf.remove()

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +20,9 @@ from hugewise.machine.probe import Count, Counters, Spec, decode, find
 from hugewise.model.metric import COUNTERS
 from tests.build import known
 from tests.requirements import need
+from tests.wait import until
+
+pytestmark = pytest.mark.looks
 
 PAGES = 2048
 # Each line of its stdin: so many base pages are touched, by a thread or by a child of its own if asked.
@@ -125,8 +127,7 @@ def test_a_server_that_dies_meanwhile_leaves_what_was_counted(server: Asked) -> 
         counting.begin()
         server.touch("itself", PAGES)
         os.kill(server.pid, signal.SIGKILL)
-        while Path(f"/proc/{server.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
-            time.sleep(0.001)
+        until(lambda: ") Z " in Path(f"/proc/{server.pid}/stat").read_text(), "the server has ended")
         counting.end()
         assert value(counting.counts(), "page-faults") >= PAGES
 

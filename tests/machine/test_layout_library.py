@@ -9,7 +9,6 @@ import os
 import resource
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +21,9 @@ from hugewise.model.pages import HUGETLB
 from tests.machine.layouts import programs
 from tests.machine.layouts.programs import HUGE, compiled, environment, library, ready, told
 from tests.requirements import need, need_program
+from tests.wait import until
+
+pytestmark = pytest.mark.looks
 
 MIB = 1 << 20
 
@@ -162,10 +164,12 @@ def test_redis_has_it_in_the_extents_of_jemalloc(words: str, least: float, most:
     with subprocess.Popen(argv, env=environment(words, report), stdout=subprocess.DEVNULL) as process:
         try:
             ask = [client, "-s", str(socket)]
-            for _ in range(100):
-                if socket.exists() and subprocess.run([*ask, "ping"], capture_output=True, check=False).returncode == 0:
-                    break
-                time.sleep(0.05)
+            until(
+                lambda: (
+                    socket.exists() and not subprocess.run([*ask, "ping"], capture_output=True, check=False).returncode
+                ),
+                "the server answers",
+            )
             filled = subprocess.run([*ask, "debug", "populate", "130000", "k", "1000"], capture_output=True, check=True)
             assert filled.stdout == b"OK\n"
             laid = [each for each in programs.mappings(process.pid) if each[4] == "" and each[2] >= 4 * MIB]

@@ -23,6 +23,9 @@ from hugewise.machine.remote_folders import RemoteFolders
 from hugewise.machine.serving import Serving
 from tests.build.live_agent import Live, job, live
 from tests.requirements import need_root
+from tests.wait import until
+
+pytestmark = pytest.mark.looks
 
 SH = "/bin/sh"
 
@@ -96,13 +99,18 @@ def announced(told: probe.Job) -> probe.Job:
     return msgspec.structs.replace(told, spec=msgspec.structs.replace(told.spec, announce=True))
 
 
+def said(guest: Live) -> str:
+    """The stdout of the guest's first job."""
+    there = guest.folder / "out/1.stdout"
+    return there.read_text() if there.exists() else ""
+
+
 def test_a_server_is_started_and_stopped_by_its_own_signal(guest: Live) -> None:
     told = announced(job(guest.folder / "job", SH, "-c", SERVER))
     server = Serving(guest.machine, told)
     assert Path("/proc", str(server.pid)).exists()
     assert not server.ended()
-    while not any((guest.folder / "out").glob("*.stdout")) or "up" not in (guest.folder / "out/1.stdout").read_text():
-        time.sleep(0.01)
+    until(lambda: "up" in said(guest), "the server is up")
     assert server.stop(signal.SIGTERM, 20)
     assert select.select([server.launcher], [], [], 0)[0]
     assert Path(told.spec.stdout).read_text() == "up\nbye\n"
@@ -114,8 +122,7 @@ def test_what_is_interrupted_is_ended_with_all_below_it(guest: Live) -> None:
     told = job(guest.folder / "job", SH, "-c", "sleep 600 & echo $!; wait")
 
     def interrupted(_: object) -> None:
-        while not (guest.folder / "out/1.stdout").exists() or not (guest.folder / "out/1.stdout").read_text():
-            time.sleep(0.01)
+        until(lambda: said(guest), "it has begun to sleep")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -128,8 +135,7 @@ def test_what_is_interrupted_is_ended_with_all_below_it(guest: Live) -> None:
 def test_a_launcher_that_is_killed_has_a_negative_status(guest: Live) -> None:
     told = announced(job(guest.folder / "job", SH, "-c", "exec sleep 600"))
     running = guest.machine.start(told)
-    while not told.events.read_bytes():
-        time.sleep(0.01)
+    until(told.events.read_bytes, "its launcher says that it is there")
     running.kill()
     assert running.wait(20) in (-signal.SIGKILL, 1)  # its guardian may say it first
     running.close()
