@@ -23,6 +23,7 @@ from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt, Block, DeliveryThreshold, Trial
 from hugewise.plan.plan import Arm, Cell
+from hugewise.quantity import format_duration
 from hugewise.session import progress
 from hugewise.session.conductor import Conductor
 from hugewise.stats.method import Contrast, Decision, Method
@@ -913,10 +914,16 @@ def test_a_time_with_room_for_a_verdict_is_not(stage: Stage) -> None:
     assert shortages(stage, cell("one", "thp")) == []
 
 
-@pytest.mark.parametrize("stage", [TIMED.replace("TIME", f"{2 * LEAST}s")], indirect=True)
+@pytest.mark.parametrize("stage", [TIMED.replace("TIME", f"{2 * LEAST + 2}s")], indirect=True)
 def test_cells_share_the_time(stage: Stage) -> None:
+    """The last comparison waits, and the first has all of the time."""
     (told,) = shortages(stage, cell("one", "thp"), cell("two", "thp"))
-    assert told.startswith(f"after 2: about {LEAST // 2} pairs")
+    assert told == (
+        f"after 2: the time of {format_duration(2 * LEAST + 2)} has no room for verdicts on all comparisons: two (thp)"
+        f" waits until the others are decided (for all: {budget.more_time(4 * (LEAST + 1), asked=False)})"
+    )
+    cells = [block.cell for block in stage.folder.read().blocks]
+    assert (cells.count("one"), cells.count("two")) == (LEAST, 1)
 
 
 @pytest.mark.parametrize("stage", [TIMED.replace("sequential", "screening").replace("TIME", "15s")], indirect=True)

@@ -222,6 +222,7 @@ class _Beside:
             judged=found.judged,
             delivered_share=found.delivered_share,
             constant=found.constant,
+            provisional=found.provisional,
             stand_ins=cell.stand_ins,
         ), found.reason
 

@@ -33,6 +33,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     verdict            None: not judged
     judged, delivered_share   whether a verdict speaks of the arm's pages (backing) or its setting; what was delivered
     constant           every pair of a judged comparison has the same ratio
+    provisional        of a judged comparison, as `Comparison` has it
     estimand           what `ratio` is of
     reason             why there is no ratio, or no verdict
     """
@@ -53,6 +54,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     judged: Judged = "backing"
     delivered_share: float | None = None
     constant: bool = False
+    provisional: tuple[float, float] | None = None
     estimand: str = "ratio of medians"
     reason: str = ""
 
@@ -182,6 +184,7 @@ def _judged(cell: CellResult, one: Comparison, values: Values) -> Change:
         judged=one.judged,
         delivered_share=one.delivered_share,
         constant=one.constant,
+        provisional=one.provisional,
         estimand=one.estimand,
         reason=one.reason,
     )

@@ -44,7 +44,7 @@ def report(
     follows a run at an address of this host until Ctrl-C; the run's folder stays as it is.
     """
     import hugewise  # noqa: PLC0415
-    from hugewise.report.study import summary  # noqa: PLC0415
+    from hugewise.report.summary import summary  # noqa: PLC0415
     from hugewise.report.terminal import show  # noqa: PLC0415
 
     if unit is not None and output is None:

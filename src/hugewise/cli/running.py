@@ -20,7 +20,7 @@ def reported(start: Callable[[Any], Any], keeper: int | None = None, page: Path 
     """
     import hugewise  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.cli import progress  # noqa: PLC0415
-    from hugewise.report.study import summary  # noqa: PLC0415
+    from hugewise.report.summary import summary  # noqa: PLC0415
     from hugewise.report.terminal import show  # noqa: PLC0415
     from hugewise.session import keeping  # noqa: PLC0415
     from hugewise.session.progress import Message  # noqa: PLC0415

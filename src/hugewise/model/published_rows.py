@@ -20,6 +20,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     Not judged: a ratio of medians, without interval. `judged`: whether a verdict speaks of the arm's pages (backing) or
     of its setting, of whose pages `delivered_share` were delivered. `constant`: every pair has the same ratio.
+    `provisional`: as `Comparison` has it.
     `stand_ins`: what ran in its cell in place of what, as `CellResult` has them.
     """
 
@@ -36,6 +37,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     judged: Judged
     delivered_share: float | None
     constant: bool = False
+    provisional: tuple[float, float] | None = None
     stand_ins: tuple[str, ...] = ()
 
 

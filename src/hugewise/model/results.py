@@ -118,6 +118,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     ratio, low, high     the effect and its interval at `confidence` (after the multiplicity correction); an end is null
                          where the data do not bound the effect on that side; the ratio is null where there is no
                          finite one: no pairs, or failures outweigh
+    provisional          ends of a t interval of the pairs at `confidence`, as ratios, from three pairs on and until the
+                         method has an interval. It makes no verdict, and does not hold at every look
     change               the worst ratio still inside the interval for an undecided comparison, as |ratio-1|; null
                          unless both ends are there
     ratio_all, n_all     the same estimate with the blocks of undelivered treatment kept in
@@ -181,6 +183,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     corrected: float | None = None
     spread: Spread | None = None
     bias: float | None = None
+    provisional: tuple[float, float] | None = None
 
 
 class Steadiness(msgspec.Struct, frozen=True, kw_only=True):

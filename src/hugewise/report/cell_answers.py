@@ -20,6 +20,7 @@ __all__ = [
     "SameAnswer",
     "answers",
     "better_beside",
+    "claims",
     "exact_effect",
     "joined",
     "memory_of",
@@ -303,14 +304,15 @@ def selection(results: Results) -> str:
     )
 
 
+def claims(cell: CellResult, one: Comparison) -> bool:
+    """Whether a comparison of the cell has a part in the error rate of its study."""
+    return one.method not in _UNCLAIMED and cell.metric_named(one.metric).better != "neutral"
+
+
 def _claimed(results: Results) -> tuple[list[list[Comparison]], int]:
     """By cell the comparisons that have a part in the error rate, and how many these are with their end points and
     those of other metrics.
     """
-
-    def claims(cell: CellResult, one: Comparison) -> bool:
-        return one.method not in _UNCLAIMED and cell.metric_named(one.metric).better != "neutral"
-
     claimed = [[one for one in cell.comparisons if claims(cell, one)] for cell in results.cells]
     return claimed, sum(claims(cell, one) for cell in results.cells for one in cell.judged)
 

@@ -89,6 +89,8 @@ class Judgement(Protocol):
     def verdict(self) -> str | None: ...
     @property
     def constant(self) -> bool: ...
+    @property
+    def provisional(self) -> tuple[float, float] | None: ...
 
 
 class Finding(NamedTuple):
@@ -215,9 +217,11 @@ def _blocks(comparison: Comparison) -> str:
 
 
 def effect_of(one: Judgement) -> str:
-    """The change with its interval, or that there is none; of counts that do not vary, that they are the same in all
-    blocks.
+    """The change with its interval, a provisional one before there is another, or that there is none; of counts that do
+    not vary, that they are the same in all blocks.
     """
+    if one.provisional is not None and (span := numbers.interval(one.ratio, *one.provisional)) and not one.constant:
+        return f"{numbers.point(one.ratio, *one.provisional)} (provisional: {span})"
     shown = numbers.effect(one.ratio, one.low, one.high, one.n if one.constant else None)
     if one.ratio is None or one.constant or one.verdict not in {"better", "worse", "equivalent", "undecided"}:
         return shown
@@ -248,6 +252,8 @@ def _yet(verdict: str | None) -> str:
 
 def _span(comparison: Comparison) -> str:
     one = comparison
+    if one.provisional is not None and (shown := numbers.interval(one.ratio, *one.provisional)):
+        return f"provisional {numbers.percent(one.confidence)} interval {shown}"
     return interval_words(one.ratio, one.low, one.high, one.confidence, one.verdict)
 
 
@@ -278,7 +284,8 @@ def _effect(comparison: Comparison, blocks: str) -> str:
     if comparison.constant:
         return f"{numbers.exact(ratio)}, the same in all {blocks}"
     has = "has " if ratio == 0 or math.isinf(ratio) else ""
-    return f"{has}{numbers.point(ratio, comparison.low, comparison.high)} ({_span(comparison)}), from {blocks}"
+    ends = comparison.provisional or (comparison.low, comparison.high)
+    return f"{has}{numbers.point(ratio, *ends)} ({_span(comparison)}), from {blocks}"
 
 
 def _reasons(comparison: Comparison) -> Iterator[str]:

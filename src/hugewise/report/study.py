@@ -1,4 +1,4 @@
-"""The report of a run of a study: which sections it has, on a page and in brief."""
+"""The report of a run of a study: which sections it has."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from hugewise.report.sections import answer, beside, guests
 from hugewise.report.sections.cell import cell
 from hugewise.report.sections.levels import levels
 from hugewise.report.sections.reading import reading
-from hugewise.report.sections.run import in_brief, left_out, run, trouble
-from hugewise.report.sections.settings import brief as settings_in_brief
+from hugewise.report.sections.run import left_out, run, trouble
 from hugewise.report.sections.settings import settings
 from hugewise.report.sentences import records, run_line
 from hugewise.report.time_short import time_short
 
-__all__ = ["report", "summary"]
+__all__ = ["report"]
 
 
 def report(results: Results) -> Document:
@@ -62,26 +61,3 @@ def _records(results: Results) -> Iterator[Block]:
         yield Folded("The run's records are whole", said, long=True)
     else:
         yield from said
-
-
-def summary(results: Results) -> Document:
-    """The end of a run on a terminal: the answer, a table per cell, a line per comparison, what was left out, and how
-    to set it.
-    """
-    return Document(
-        title=f"{results.study}: {results.question}",
-        lead=(
-            Ran(results.run, when(results.started), run_line(results)),
-            *(Note(said) for said in time_short(results)),
-            Line(earlier(results)),
-            *(Line(said) for said in records(results)),
-            *guests.brief(results.guests),
-        ),
-        sections=(
-            *answer.brief(results),
-            *answer.brief_legend(results),
-            *beside.brief(results.beside),
-            *in_brief(results),
-            *settings_in_brief(results),
-        ),
-    )

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Literal
 
 from hugewise.attempt import runner
@@ -25,7 +24,7 @@ from hugewise.model.trial import Attempt, Block, BlockState, Trial, at_fault
 from hugewise.plan.ageing import due
 from hugewise.plan.plan import Arm, Cell
 from hugewise.session import progress
-from hugewise.session.enough import Enough
+from hugewise.session.budget_check import BudgetCheck, Open
 from hugewise.session.failing import Failing
 from hugewise.session.identity import differing
 from hugewise.stats.method import Method
@@ -56,13 +55,15 @@ class Conductor:
     _last: int = 0
     _cure: str | None = None  # of what could not be started last
     _complete: Counter[str] = field(default_factory=Counter)
+    _pairs: Counter[tuple[str, str]] = field(default_factory=Counter)  # of cell and arm
+    _waiting: set[tuple[str, str]] = field(default_factory=set)  # cell and arm, until all others are decided
+    _waited: set[tuple[str, str]] = field(default_factory=set)  # that were told to wait
     _failing: Failing = field(default_factory=Failing)
     _in_session: Counter[str] = field(default_factory=Counter)
-    _durations: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=5)))
-    _enough: Enough = field(init=False)
+    _budget: BudgetCheck = field(init=False)
 
     def __post_init__(self) -> None:
-        self._enough = Enough(self.study, self.methods, asked=bool(self.run.opened.command))
+        self._budget = BudgetCheck(self.study, self.methods, asked=bool(self.run.opened.command))
 
     @property
     def study(self) -> Study:
@@ -87,6 +88,7 @@ class Conductor:
         self._start = self.clock.up() - self.run.active_seconds
         for block in self.run.blocks:
             self._observe(block, now=False)
+        self._share_time()
         done, planned = self._progress()
         self.listener(progress.Started(self.folder.run, str(self.folder.path), planned, done, self.study.budget.time))
         if self.run.left_open is not None:
@@ -100,8 +102,7 @@ class Conductor:
                 return None
             block = self._new_block(cell)
             if self._open_arms(cell) and (why := self._failing.give_up(cell.id, (arm.name for arm in cell.arms))):
-                self.folder.append(Noted(t=self.clock.wall(), text=f"{why}: the cell is given up"))
-                self.listener(progress.Message(f"{why}: the cell is given up"))
+                self._note(f"{why}: the cell is given up")
             useless = 0 if block.state == "complete" else useless + 1
             hopeless = useless and not self._complete and not any(self._open_arms(each) for each in self.cells)
             if useless == _PATIENCE or hopeless:
@@ -136,8 +137,9 @@ class Conductor:
         return [cell for cell in self.cells if self._open_arms(cell)]
 
     def _open_arms(self, cell: Cell) -> list[Arm]:
-        """Arms that are not decided yet."""
-        return [arm for arm in cell.arms if arm.name in {method.contrast.arm for method in self._undecided(cell)}]
+        """Arms that are not decided yet, and do not wait for others."""
+        open_ = {method.contrast.arm for method in self._undecided(cell)}
+        return [arm for arm in cell.arms if arm.name in open_ and (cell.id, arm.name) not in self._waiting]
 
     def _undecided(self, cell: Cell) -> list[Method]:
         if cell.id in self._failing:
@@ -162,13 +164,12 @@ class Conductor:
             return
         self._complete[block.cell] += 1
         self._in_session[block.cell] += block.attempts[0].session == self.bench.session
-        if block.seconds is not None:
-            self._durations[block.cell].append(block.seconds)
+        self._pairs.update((block.cell, attempt.arm) for attempt in block.attempts if attempt.state in _COUNTS)
+        self._budget.observe(block)
 
     def _expected(self, cell: Cell) -> float:
         """Seconds that the next block of `cell` will take, from those before; another cell's where it had none."""
-        known = self._durations.get(cell.id) or [value for values in self._durations.values() for value in values]
-        return fmean(list(known)[-5:]) if known else 0.0
+        return self._budget.seconds(cell, len(self._open_arms(cell)))
 
     def _time_left(self) -> float:
         """Seconds of the time budget that are left; without one there is no end."""
@@ -178,12 +179,31 @@ class Conductor:
     def _late(self, cell: Cell) -> bool:
         return self._expected(cell) > self._time_left() or self._time_left() == 0
 
-    def _tell_shortage(self) -> None:
-        """Say it once where the time has no room for a verdict."""
-        cells = [cell.id for cell in self.cells if self._open_arms(cell)]
-        done, took = {cell: self._complete[cell] for cell in cells}, {cell: self._durations[cell] for cell in cells}
-        if cells and (why := self._enough.shortage(done, took, self._time_left())) is not None:
+    def _open_comparisons(self) -> list[Open]:
+        """In the order of the study; those that wait are left out."""
+        return [
+            Open(cell, arm.name, self._pairs[cell.id, arm.name]) for cell in self.cells for arm in self._open_arms(cell)
+        ]
+
+    def _share_time(self) -> None:
+        """Have the last comparisons wait where the time has no room for verdicts on all; say once what waits, and once
+        where there is no room for any verdict.
+        """
+        if self._waiting and not self._open_comparisons():
+            self._waiting.clear()
+        comparisons, left = self._open_comparisons(), self._time_left()
+        if (why := self._budget.shortage(comparisons, left)) is not None:
             self.listener(progress.Message(why))
+        late = {(one.cell.id, one.arm): one for one in self._budget.waiting(comparisons, left)}
+        self._waiting |= late.keys()
+        if new := [one for each, one in late.items() if each not in self._waited]:
+            self._waited |= late.keys()
+            self._note(self._budget.told(new, comparisons, left))
+
+    def _note(self, text: str) -> None:
+        """Say it now, and in the report."""
+        self.folder.append(Noted(t=self.clock.wall(), text=text))
+        self.listener(progress.Message(text))
 
     def _left(self) -> float:
         wanted = sum(self._remaining(cell) * self._expected(cell) for cell in self.cells)
@@ -282,10 +302,10 @@ class Conductor:
         closed = block.closed(end)
         self._observe(closed)
         done, planned = self._progress()
-        new = sum(not self._durations.get(each.id) and self._remaining(each) > 0 for each in self.cells)
+        new = sum(not self._budget.measured(each) and self._remaining(each) > 0 for each in self.cells)
         open_ = functools.partial(_open, [method for method in self.methods if method.contrast.cell == cell])
         self.listener(progress.BlockEnded(number, cell, state, done, planned, self._left(), new, open_))
-        self._tell_shortage()
+        self._share_time()
         return closed
 
     def _paired(self, cell: str, attempts: Sequence[Attempt]) -> bool:

@@ -53,6 +53,7 @@ from hugewise.stats.covariate import FALSIFICATION_ALPHA, Controlled, falsificat
 from hugewise.stats.dispersion import Dispersion
 from hugewise.stats.eprocess import EProcess, e_values
 from hugewise.stats.method import Contrast, Decision, Effect
+from hugewise.stats.paired import Student, paired
 from hugewise.stats.pairs import Inference, Pair, Pairs, ratio_of
 from hugewise.stats.power import least_pairs
 from hugewise.stats.spread import scale
@@ -61,6 +62,7 @@ from hugewise.stats.watched import Watched
 __all__ = ["Sequential"]
 
 _TYPICAL = "typical ratio"
+_PROVISIONAL = 3  # pairs from which a t interval is shown
 
 
 class Sequential:
@@ -141,6 +143,7 @@ class Sequential:
             corrected=self._corrected() if verdict in ("better", "worse") and self.width is None else None,
             spread=self._spread_found(),
             bias=None if bias is None or not math.isfinite(bias) else math.expm1(min(bias, 99)),
+            provisional=self._provisional() if verdict == "undecided" and found.low is found.high is None else None,
         )
 
     def effect(self) -> Effect | None:
@@ -161,6 +164,17 @@ class Sequential:
             p=math.nan,
             n=len(self.pairs.usable),
         )
+
+    def _provisional(self) -> tuple[float, float] | None:
+        """Ends of the t interval of the usable pairs, as ratios; None for fewer than three pairs, and where a pair has
+        no log-ratio.
+        """
+        values = [pair.log_ratio for pair in self.pairs.usable if pair.log_ratio is not None]
+        tests = paired(values) if len(values) == len(self.pairs.usable) else None
+        ends = tests.interval(self.alpha) if isinstance(tests, Student) and tests.n >= _PROVISIONAL else None
+        if ends is None or not math.isfinite(high := ratio_of(ends[1])):
+            return None
+        return ratio_of(ends[0]), high
 
     def _difference(self, pair: Pair) -> float:
         return pair.difference(higher_is_better=self.contrast.metric.better == "higher")

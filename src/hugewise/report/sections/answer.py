@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from hugewise.model.answer import AnswerState, CellAnswer
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
@@ -27,23 +27,20 @@ from hugewise.report.figures.theme import colours
 from hugewise.report.plain_answers import caveats, details, headline, in_a_line, terms
 from hugewise.report.sections import ageing, within
 from hugewise.report.sections.programs import programs_table
-from hugewise.report.sections.values import unit_of
 from hugewise.report.sentences import (
     LEGEND_TITLE,
     SYMBOLS,
     arm_of,
-    better_direction,
-    effect_of,
     findings,
     legend,
     metric_line,
     sentence,
 )
 
-__all__ = ["answer", "brief", "brief_legend", "in_short", "tally", "top"]
+__all__ = ["MARKS", "answer", "tally", "top"]
 
 # How an answer is marked: never by its colour alone.
-_MARKS: dict[AnswerState, str] = {
+MARKS: dict[AnswerState, str] = {
     "set": "better",
     "weigh": "better",
     "leave": "equivalent",
@@ -58,17 +55,6 @@ def tally(results: Results) -> tuple[tuple[str, int], ...]:
     return tuple((verdict, counts[verdict]) for verdict in SYMBOLS if verdict in counts)
 
 
-def in_short(several: Sequence[CellAnswer]) -> Iterator[doc.Headline]:
-    """What to set, once for all cells that it holds for, each with its effect and price."""
-    for same in joined(several):
-        mark = _MARKS[same.state]
-        if len(several) == 1:
-            (only,) = same.answers
-            yield doc.Headline(mark, only.text, tuple(filter(None, (_capital(price(only)),))))
-        else:
-            yield doc.Headline(mark, _headed(same), tuple(f"{one.cell}: {_of_cell(one)}" for one in same.answers))
-
-
 def top(results: Results) -> Iterator[doc.Block]:
     """What stands above all else of a report, in plain words; the same in exact ones behind a line."""
     found = answers(results)
@@ -77,13 +63,13 @@ def top(results: Results) -> Iterator[doc.Block]:
         if len(found) == 1:
             (only,) = same.answers
             lines = (*details(of[id(only)], only), *filter(None, (_capital(price(only)),)))
-            yield doc.Headline(_MARKS[same.state], headline(of[id(only)], only), lines)
+            yield doc.Headline(MARKS[same.state], headline(of[id(only)], only), lines)
         else:
             told = (
                 f"{one.cell}: {'; '.join(filter(None, (in_a_line(of[id(one)], one), price(one))))}."
                 for one in same.answers
             )
-            yield doc.Headline(_MARKS[same.state], _headed(same), tuple(told))
+            yield doc.Headline(MARKS[same.state], _headed(same), tuple(told))
     meanings = terms(results) if len(found) > 1 else ()
     yield from (doc.Line(told, quiet=True) for told in (*meanings, *caveats(results)))
     exact = [one.text if len(found) == 1 else f"{one.cell}: {_of_cell(one)}" for one in found]
@@ -116,7 +102,7 @@ def answer(results: Results) -> doc.Section:
             (
                 doc.Heading(f"{number}. {cell.cell}", link=f"cell-{number}"),
                 doc.Line(metric_line(cell.metric), quiet=True),
-                *(() if len(found) == 1 else (doc.Headline(_MARKS[of.state], of.text),)),
+                *(() if len(found) == 1 else (doc.Headline(MARKS[of.state], of.text),)),
                 _verdicts(results, cell) if cell.comparisons else doc.Only("html", (nothing,)),
                 *_judged_beside(results, cell),
                 *_notes(of, cell),
@@ -130,28 +116,6 @@ def answer(results: Results) -> doc.Section:
         blocks.append(doc.Bundle("legend", (doc.Heading(LEGEND_TITLE), doc.Points(lines))))
     shown = (*blocks, *doc.some(programs_table(results)))
     return doc.Section("The answer, cell by cell", shown, key="answer", nav="Answer")
-
-
-def brief(results: Results) -> Iterator[doc.Section]:
-    """For a terminal: the answer, and a section for each cell, with a table of its arms."""
-    found = answers(results)
-    if found:
-        yield doc.Section("The answer", (*in_short(found), *_sure(results)))
-    for number, (of, cell) in enumerate(zip(found, results.cells, strict=True), 1):
-        line = f"{cell.metric.name} in {unit_of(cell).unit}, {better_direction(cell.metric)}"
-        told: tuple[doc.Block, ...] = (
-            doc.Line(f"{line}; change against {cell.baseline}{_pooled(cell)}"),
-            _arms_table(cell),
-            doc.Verdicts((*_verdicts(results, cell).verdicts, *_others(results, cell))),
-            *_notes(of, cell),
-        )
-        yield doc.Section(f"{number}. {cell.cell}", told)
-
-
-def brief_legend(results: Results) -> Iterator[doc.Section]:
-    """How the verdicts are read, where there are some."""
-    if lines := legend(results, tiers=False):  # their tables are in the report
-        yield doc.Section(LEGEND_TITLE, tuple(doc.Line(line, quiet=True) for line in lines))
 
 
 def _sure(results: Results) -> Iterator[doc.Line]:
@@ -223,27 +187,3 @@ def _overview(results: Results) -> doc.Figure | None:
     )
     text = "Every effect of the run with its interval and the margin band."
     return doc.Figure("overview", "overview", text, spec, caption) if spec else None
-
-
-def _arms_table(cell: CellResult) -> doc.Table:
-    unit = unit_of(cell)
-    compared = {one.arm: one for one in cell.comparisons}
-    rows = [
-        [
-            *(arm.arm, unit.number(arm.mean, arm.margin), *_effect(cell, arm, compared.get(arm.arm))),
-            *(numbers.share(arm.delivered_share), numbers.size(memory_of(arm))),
-        ]
-        for arm in cell.arms
-    ]
-    return doc.table("", ("policy", "mean", "change (interval)", "verdict", "deliv.", "memory"), rows)
-
-
-def _pooled(cell: CellResult) -> str:
-    """What the column of memory counts, where that is not what the program had alone."""
-    return "; memory at its most, with the pool that stays reserved" if any(arm.pool_bytes for arm in cell.arms) else ""
-
-
-def _effect(cell: CellResult, arm: ArmSummary, one: Comparison | None) -> tuple[str, str]:
-    if one is None:
-        return ("baseline" if arm.arm == cell.baseline else numbers.NOTHING), ""
-    return numbers.exact(one.ratio) if one.constant else effect_of(one), f"{SYMBOLS[one.verdict]} {one.verdict}"

@@ -23,7 +23,6 @@ from hugewise.visible import printable
 
 __all__ = [
     "beside",
-    "brief",
     "change_as_printed",
     "exactly",
     "introduction",
@@ -48,7 +47,6 @@ _SIZES: dict[Size | None, str] = {
     "smaller": "published change smaller than all of our interval",
     None: "",
 }
-_MOST = 12  # lines on a terminal
 
 _FINDINGS = (
     *("published in words", "published arms", "published figures"),
@@ -82,17 +80,6 @@ def _figure(found: Beside, palette: Mapping[str, str]) -> Figure | None:
     )
     text = f"Changes published by {found.publisher} beside those measured here, on one axis."
     return Figure("published", "published", text, spec, caption) if spec else None
-
-
-def brief(found: Beside | None) -> Iterator[Section]:
-    """For a terminal: what was judged of it; its source, figures and words are in the report."""
-    if found is not None:
-        several = list(judged(found))
-        lines = several[:_MOST] or ["nothing of it was judged here; the report says why"]
-        if len(several) > _MOST:
-            lines.append(f"and {len(several) - _MOST} more, in the report")
-        title = f"{_TITLE} ({found.publisher}, {found.date}; another machine)"
-        yield Section(title, tuple(Line(line, quiet=True) for line in lines))
 
 
 def introduction(beside: Beside) -> Iterator[str]:

@@ -12,7 +12,7 @@ from hugewise.report import numbers
 from hugewise.report.document import Folded, Line, Note, Only, Section, Table, some, table
 from hugewise.report.numbers import NOTHING
 
-__all__ = ["arms_table", "brief", "differences", "guests", "introduction", "kernels_table", "remarks"]
+__all__ = ["accelerated", "arms_table", "differences", "guests", "introduction", "kernels_table", "remarks"]
 
 _ARMS = (
     *("policy", "in the guest", "kernel", "base page", "backing", "proven", "CPU model", "vCPUs", "memory"),
@@ -140,17 +140,10 @@ def remarks(guests: Guests) -> Iterator[str]:
             yield f"{arm.arm}: {called} was not the same in all attempts: {'; '.join(values)}."
 
 
-def brief(guests: Guests | None) -> Iterator[Line]:
-    """For a terminal: what ran the guests, and a line an arm where these differ."""
-    if guests is None:
-        return
+def accelerated(guests: Guests) -> str:
+    """What ran the guests, in words; empty where it is not known."""
     how = {"tcg": "emulated (TCG): counts and sizes, and no times", "kvm": "under KVM", None: ""}[guests.accelerator]
-    if how:
-        yield Line(f"Guests {how}")
-    whats = {(arm.kernel, arm.backing) for arm in guests.arms}
-    for arm in guests.arms if len(whats) > 1 else ():
-        backing = f"backing {_backing(arm.backing)}, {_proven(arm)} proven"
-        yield Line(f"{arm.arm}: {arm.policy}, kernel {arm.kernel}, {backing}", quiet=True)
+    return f"guests {how}" if how else ""
 
 
 def _kernel(arm: GuestArm) -> str:

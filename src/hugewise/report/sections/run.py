@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -14,13 +13,11 @@ from hugewise.report.document import Block, Folded, Heading, Line, Only, Points,
 from hugewise.report.earlier import earlier
 from hugewise.report.numbers import NOTHING
 from hugewise.report.sections.effects import alpha_table
-from hugewise.visible import printable
 
-__all__ = ["facts", "folded", "in_brief", "left_out", "run", "run_table", "trouble"]
+__all__ = ["facts", "folded", "left_out", "run", "run_table", "trouble"]
 
 _OPEN = ("the run", "host")  # tables that are shown at once
 _FEW = 12  # disturbances that are shown at once
-_MOST = 5  # of them on a terminal; all are in the report
 
 
 def left_out(results: Results) -> Iterator[Section]:
@@ -60,24 +57,6 @@ def run(results: Results) -> Section:
 def folded(one: Table) -> Folded:
     """A table behind its caption."""
     return Folded(_capital(one.caption), (one,), open=one.caption in _OPEN)
-
-
-def in_brief(results: Results) -> Iterator[Section]:
-    """For a terminal: what failed (what fails always is a mistake more than a finding), was left out, was noticed."""
-    counts = Counter((a.arm, a.cell, printable(a.reason)) for a in results.attempts if a.state == "failed")
-    failed = [
-        f"{arm} on {cell}: {count} attempt{'' if count == 1 else 's'}: {reason}"
-        for (arm, cell, reason), count in counts.most_common(_MOST)
-    ]
-    if len(counts) > _MOST:
-        failed.append("and others, in the report")
-    disturbed = list(results.disturbances[:_MOST])
-    if len(results.disturbances) > _MOST:
-        disturbed.append(f"and {len(results.disturbances) - _MOST} more, in the report")
-    out = [f"{one.what}: {one.reason}" for one in results.left_out]
-    for title, lines in (("Failed", failed), ("Left out", out), ("Noticed", disturbed)):
-        if lines:
-            yield Section(title, tuple(Line(line, quiet=True) for line in lines))
 
 
 def _capital(caption: str) -> str:

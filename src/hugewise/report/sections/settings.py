@@ -12,7 +12,7 @@ from hugewise.report.cell_answers import answers, better_beside, ranked
 from hugewise.report.document import Block, Commands, Folded, Line, Section
 from hugewise.report.sentences import arm_of
 
-__all__ = ["brief", "settings"]
+__all__ = ["settings"]
 
 _BESIDE = "Better in what was declared beside the metric alone: yours to weigh, by the verdicts above"
 _FEW = 3  # lines of a file that has the same effect as one above it
@@ -44,22 +44,6 @@ def settings(results: Results) -> Iterator[Section]:
     said = Line(f"{nothing}, so there is nothing to set{' for that alone' if more else ''}.")
     yield Section("Settings to use", (*(blocks or (said,)), *also), key="settings", only="html")
     yield Section("Settings of the winning policies", (*(blocks or (Line(f"{nothing}."),)), *also), only="markdown")
-
-
-def brief(results: Results) -> Iterator[Section]:
-    """For a terminal: what to type now for the best policy of each cell, and for one that has a price."""
-    found: dict[str, list[Commands]] = {"set": [], "weigh": []}
-    for cell, answer in zip(results.cells, answers(results), strict=True):
-        arm = arm_of(cell, answer.setting) if answer.setting is not None and answer.state in found else None
-        if arm is not None and arm.deployment and (told := arm.deployment.commands()):
-            found[answer.state].append(Commands(arm.arm, cell.cell, "", steps=(("now", told),)))
-    titles = {
-        "set": "To set the best policy of a cell now (at boot: see the report)",
-        "weigh": "To set now what is yours to weigh, as the answer says (at boot: see the report)",
-    }
-    for state, several in found.items():
-        if several:
-            yield Section(titles[state], tuple(_joined(several)))
 
 
 def _winners(cell: CellResult) -> list[ArmSummary]:
