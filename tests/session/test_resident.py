@@ -12,12 +12,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hugewise
+from hugewise.attempt.turns import Side
 from hugewise.errors import HugewiseError
 from hugewise.host import cgroup, recovery
 from hugewise.model import coin
@@ -34,6 +36,7 @@ from tests.build.studies import as_toml, study_data, study_of
 from tests.drive import words
 from tests.requirements import need, need_program
 from tests.servers.trying import need_pages
+from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("unchanged")
 
@@ -171,11 +174,43 @@ def text(file: Path) -> str:
         return ""
 
 
-def wait_until(is_so: Callable[[], bool], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, "it does not come"
-        time.sleep(0.002)
+@dataclass
+class Diary:
+    """What all sides were whenever one of them had been thawed or frozen, in this process.
+
+    frozen  when each side was frozen for the first time, in UTC epoch seconds
+    """
+
+    seen: list[dict[str, bool]] = field(default_factory=list)
+    frozen: dict[int, float] = field(default_factory=dict)
+
+    def together(self, since: float) -> float:
+        """For how long all went on at once before their turns: seconds from then on."""
+        return max(self.frozen.values()) - since
+
+    def turns(self) -> Counter[tuple[str, ...]]:
+        """Who went on at a time, from when the first one stood still until the last one did."""
+        still = [any(each.values()) for each in self.seen]
+        within = self.seen[still.index(True) : len(still) - still[::-1].index(True)]
+        return Counter(tuple(sorted(name for name, stands in each.items() if not stands)) for each in within)
+
+
+@pytest.fixture
+def diary(monkeypatch: pytest.MonkeyPatch) -> Diary:
+    made = Diary()
+
+    def noting(act: Callable[[Side], None], *, freezes: bool) -> Callable[[Side], None]:
+        def noted(side: Side) -> None:
+            act(side)
+            made.seen.append(Groups(os.getpid()).attempts())
+            if freezes:
+                made.frozen.setdefault(id(side), time.time())
+
+        return noted
+
+    monkeypatch.setattr(Side, "thaw", noting(Side.thaw, freezes=False))
+    monkeypatch.setattr(Side, "freeze", noting(Side.freeze, freezes=True))
+    return made
 
 
 def run(
@@ -191,7 +226,7 @@ def run(
 
     folder = session.run(study_of(**asked), results, on_step=on_step, seed=seed)
     for thread in beside:
-        thread.join(30)
+        thread.join(60)
     return hugewise.open_results(folder.path)
 
 
@@ -228,8 +263,11 @@ def chosen(knob: str) -> str:
 
 @pytest.mark.parametrize(
     ("workload", "arms"),
-    [(REDIS, ("base", "thp", "hugetlb-2m")), (SETTING, ("base", "thp")), (MEMCACHED, ("base", "thp"))],
-    ids=["redis", "redis-set", "memcached"],
+    [
+        pytest.param(REDIS, ("base", "thp", "hugetlb-2m"), id="redis"),
+        pytest.param(SETTING, ("base", "thp"), id="redis-set", marks=pytest.mark.soak),
+        pytest.param(MEMCACHED, ("base", "thp"), id="memcached", marks=pytest.mark.soak),
+    ],
 )
 def test_one_client_visits_servers_that_were_each_brought_up_under_its_own_treatment(
     tmp_path: Path, workload: Mapping[str, Any], arms: Sequence[str]
@@ -298,34 +336,19 @@ def need_database(workload: Mapping[str, Any]) -> None:
         need(not _mariadb.missing(), "mariadbd (apt install mariadb-server)")
 
 
-@pytest.mark.parametrize("workload", [PGBENCH, MYSQL], ids=["pgbench", "mysql-ro"])
+@pytest.mark.parametrize(
+    "workload", [pytest.param(PGBENCH, id="pgbench"), pytest.param(MYSQL, id="mysql-ro", marks=pytest.mark.soak)]
+)
 def test_clients_and_servers_of_one_arm_go_on_at_a_time_and_only_that_is_counted(
-    kept: Path, workload: Mapping[str, Any]
+    kept: Path, workload: Mapping[str, Any], diary: Diary
 ) -> None:
     need_database(workload)
-    seen: list[dict[str, bool]] = []
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.002):
-            seen.append(Groups(os.getpid()).at_once())
-
     arms = ("base", "hugetlb-2m")
-    watching = threading.Thread(target=watch)
-    watching.start()
-    try:
-        results = run(keys(workload, arms), kept)
-    finally:
-        over.set()
-        watching.join()
+    results = run(keys(workload, arms), kept)
     found = accepted(results, arms)
     is_withheld(results)
 
-    turns = [each for each in seen if any(each.values())]
-    begin, end = seen.index(turns[0]), len(seen) - 1 - seen[::-1].index(turns[-1])
-    went_on = Counter(
-        tuple(sorted(name for name, still in each.items() if not still)) for each in seen[begin : end + 1]
-    )
+    went_on = diary.turns()
     assert {len(names) for names in went_on} <= {0, 1}, went_on
     assert len([names for names in went_on if names]) == len(arms), went_on
 
@@ -340,6 +363,7 @@ def test_clients_and_servers_of_one_arm_go_on_at_a_time_and_only_that_is_counted
 
 
 @pytest.mark.parametrize("workload", [TPCB, TPCC], ids=["pgbench-tpcb", "tpcc"])
+@pytest.mark.soak
 def test_writers_do_the_same_work_in_their_turns_and_it_is_said_what_grew(
     kept: Path, workload: Mapping[str, Any]
 ) -> None:
@@ -363,7 +387,7 @@ def test_writers_do_the_same_work_in_their_turns_and_it_is_said_what_grew(
     assert sum(known(one.wall_s) for one in found.values()) <= found["base"].ended - found["base"].started
 
 
-def test_commands_have_their_own_time_and_that_of_nobody_else(tmp_path: Path) -> None:
+def test_commands_have_their_own_time_and_that_of_nobody_else(tmp_path: Path, diary: Diary) -> None:
     results = run(two(command(LOOP.format(3_000_000))), tmp_path)
     found = {one.arm: one for one in results.attempts}
     assert {arm: (one.state, one.reason) for arm, one in found.items()} == dict.fromkeys(
@@ -371,11 +395,17 @@ def test_commands_have_their_own_time_and_that_of_nobody_else(tmp_path: Path) ->
     )
     is_withheld(results)
     one, other = found.values()
-    # They begin together, for some milliseconds; with the time in which they were frozen it would be twice as much.
-    assert known(one.wall_s) + known(other.wall_s) <= 1.3 * (one.ended - one.started)
+    have_their_own_time(one, other, diary)
     for each in (one, other):
-        # Frozen it works for nobody; what it works in its turns fits into them.
-        assert known(each.wall_s) >= 0.97 * known(each.cpu_s) > 0.05
+        assert known(each.cpu_s) > 0.05
+
+
+def have_their_own_time(one: Attempt, other: Attempt, diary: Diary) -> None:
+    """One at a time goes on, and they begin together: with the time in which they were frozen it would be nearly twice
+    as much.
+    """
+    assert {len(names) for names in diary.turns()} <= {0, 1}, diary.turns()
+    assert known(one.wall_s) + known(other.wall_s) <= one.ended - one.started + diary.together(one.started)
 
 
 def test_a_command_with_a_socket_is_refused_with_the_cure(tmp_path: Path) -> None:
@@ -399,8 +429,9 @@ def test_a_server_that_dies_under_the_client_of_all_has_failed_and_the_others_ar
     arms = ("base", "thp", "hugetlb-2m")
 
     def kill() -> None:
-        time.sleep(0.2)
-        Groups(os.getpid()).kill("hugetlb-2m-1")
+        groups = Groups(os.getpid())
+        until(lambda: groups.processes("-client"), "its client is there")
+        groups.kill("hugetlb-2m-1")
 
     longer = {**REDIS, "parameters": {"allocator": "libc", **KEYS, "duration": "3s"}}
     results = run(keys(longer, arms), tmp_path, kill)
@@ -417,6 +448,7 @@ def test_a_server_that_dies_under_the_client_of_all_has_failed_and_the_others_ar
     ],
     ids=["server", "client"],
 )
+@pytest.mark.soak
 def test_who_dies_in_the_turns_has_failed_and_the_others_go_on(kept: Path, of: str, reason: str) -> None:
     """Made again it would be judged by the attempts that it survived."""
     need_database(PGBENCH)
@@ -424,7 +456,7 @@ def test_who_dies_in_the_turns_has_failed_and_the_others_go_on(kept: Path, of: s
 
     def kill() -> None:
         groups = Groups(os.getpid())
-        wait_until(groups.is_turning)
+        until(groups.is_turning, "one arm is frozen", seen=groups.attempts)
         groups.kill(of)
 
     results = run(keys(PGBENCH, arms), kept, kill)
@@ -459,7 +491,7 @@ def in_turns(results: Path, asked: Mapping[str, Any]) -> Iterator[subprocess.Pop
     begun = subprocess.Popen(words("run", path, results), stdout=subprocess.DEVNULL, start_new_session=True)
     groups = Groups(begun.pid)
     try:
-        wait_until(lambda: begun.poll() is not None or groups.is_turning())
+        until(lambda: begun.poll() is not None or groups.is_turning(), "one arm is frozen", seen=groups.attempts)
         assert begun.poll() is None, "it ended before its turns"
         pids = groups.processes()
         assert pids
@@ -478,7 +510,7 @@ def in_turns(results: Path, asked: Mapping[str, Any]) -> Iterator[subprocess.Pop
 
 TORN = [
     pytest.param(two(command(LOOP.format(20_000_000))), id="command"),
-    pytest.param(keys(PGBENCH, ["base", "hugetlb-2m"]), id="pgbench"),
+    pytest.param(keys(PGBENCH, ["base", "hugetlb-2m"]), id="pgbench", marks=pytest.mark.soak),
 ]
 
 
@@ -486,54 +518,41 @@ TORN = [
 def test_killed_while_an_arm_is_frozen_it_is_restored_and_resumed(kept: Path, asked: Mapping[str, Any]) -> None:
     with in_turns(kept, asked) as begun:
         begun.kill()
-        begun.wait(20)
+        begun.wait(60)
         recovery.restore()
 
 
 @pytest.mark.parametrize("asked", TORN)
+@pytest.mark.soak
 def test_interrupted_while_an_arm_is_frozen_it_ends_by_itself_and_is_resumed(
     kept: Path, asked: Mapping[str, Any]
 ) -> None:
     with in_turns(kept, asked) as begun:
         os.killpg(begun.pid, signal.SIGINT)
-        begun.wait(20)
+        begun.wait(60)
         assert recovery.restore() == ["nothing to restore"]
 
 
 # -- a service, whose load ends by itself
 
 
-def test_a_service_and_its_load_go_on_together_and_have_their_own_time(tmp_path: Path) -> None:
-    seen: list[dict[str, bool]] = []
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.002):
-            seen.append(Groups(os.getpid()).at_once())
-
-    watching = threading.Thread(target=watch)
-    watching.start()
-    try:
-        asked = two({"name": "service", "parameters": service(asked=1500, environment=["HELD=16"])})
-        results = run(asked, tmp_path)
-    finally:
-        over.set()
-        watching.join()
+def test_a_service_and_its_load_go_on_together_and_have_their_own_time(tmp_path: Path, diary: Diary) -> None:
+    asked = two({"name": "service", "parameters": service(asked=1500, environment=["HELD=16"])})
+    results = run(asked, tmp_path)
     found = {one.arm: one for one in results.attempts}
     assert {arm: (one.state, one.reason) for arm, one in found.items()} == dict.fromkeys(
         ("as-is", "again"), ("accepted", None)
     )
     is_withheld(results)
-    turns = [each for each in seen if any(each.values())]
-    assert {sum(not still for still in each.values()) for each in turns} <= {0, 1}
     one, other = found.values()
-    assert known(one.wall_s) + known(other.wall_s) <= 1.3 * (one.ended - one.started)
+    have_their_own_time(one, other, diary)
     for each in (one, other):
         assert known(each.wall_s) > 0.2
-        assert 0 < known(each.metrics["server_cpu_s"]) <= 1.05 * known(each.wall_s)
+        assert known(each.metrics["server_cpu_s"]) > 0
         assert known(each.peak_bytes) > 16 << 20
 
 
+@pytest.mark.soak
 def test_a_service_that_was_filled_is_proven_before_its_turns_and_after(tmp_path: Path) -> None:
     workload = {
         "name": "service",
