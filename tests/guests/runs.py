@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from hugewise.guests.last_words import emulator_at_fault
 from hugewise.host import cgroup
+from hugewise.model.results import Results
 from hugewise.model.trial import Attempt
 from hugewise.model.workload import Missing
 from tests.requirements import need
@@ -24,6 +26,7 @@ __all__ = [
     "SHORT",
     "TCG",
     "TOGETHER",
+    "counted",
     "ended",
     "left",
     "need_none",
@@ -103,9 +106,14 @@ def need_none(lacking: Sequence[Missing]) -> None:
     need(not lacking, ", ".join(f"{each.reason} (apt install {each.package})" for each in lacking))
 
 
-def counted(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """Those that were not made again, as a busy host disturbed them or a guest's emulator brought it down."""
-    return [attempt for attempt in attempts if attempt.state != "rejected"]
+def counted(results: Results) -> list[Attempt]:
+    """The attempts that were not rejected. One may have been, where the emulator brought its guest down."""
+    rejected = [attempt for attempt in results.attempts if attempt.state == "rejected"]
+    for each in rejected:
+        name = f"b{each.block:05d}-{each.order}-{each.arm}-{each.number}"
+        assert emulator_at_fault(Path(results.folder) / "attempts" / name), (name, each.reason)
+    assert len(rejected) <= 1, [each.reason for each in rejected]
+    return [attempt for attempt in results.attempts if attempt.state != "rejected"]
 
 
 def left() -> set[str]:
@@ -136,7 +144,7 @@ def processes() -> dict[int, str]:
     return found
 
 
-def ended(before: set[str], patience: float = 20.0) -> set[str]:
+def ended(before: set[str], patience: float = 60.0) -> set[str]:
     """The processes of runs that are there beside those of `before`, when `patience` seconds are over or none is."""
     end = time.monotonic() + patience
     while True:

@@ -51,7 +51,7 @@ def nothing_left(x86: Bootable) -> Iterator[None]:
 def test_all_attempts_are_of_one_boot_each_under_its_policy(tmp_path: Path) -> None:
     results = hugewise.run(hugewise.load(runs.write(tmp_path, STAYS)), results=tmp_path / "results")
     assert results.state == "finished"
-    counted = runs.counted(results.attempts)
+    counted = runs.counted(results)
     assert Counter((a.arm, a.state) for a in counted) == {("base", "accepted"): 2, ("thp", "accepted"): 2}
     assert len({a.guest["resident_boot"] for a in results.attempts}) == 1
     for attempt in counted:
@@ -66,6 +66,7 @@ def test_all_attempts_are_of_one_boot_each_under_its_policy(tmp_path: Path) -> N
     assert "All attempts ran in one guest" in hugewise.write_reports(results)["markdown"].read_text()
 
 
+@pytest.mark.soak
 def test_a_guest_that_dies_ends_the_run_and_what_was_measured_is_kept(tmp_path: Path) -> None:
     seen = 0
 
@@ -95,6 +96,7 @@ def test_a_guest_that_dies_ends_the_run_and_what_was_measured_is_kept(tmp_path: 
 
 
 @pytest.mark.parametrize("step", ["launch", "settle"])
+@pytest.mark.soak
 def test_killed_while_the_guest_stays_no_qemu_outlives_it(tmp_path: Path, step: str) -> None:
     before = runs.left()
     study = runs.write(tmp_path, STAYS)

@@ -58,7 +58,7 @@ def test_a_run_in_guests_counts_and_proves_and_says_no_time(tmp_path: Path) -> N
     results = hugewise.run(study, results=tmp_path / "results")
     assert results.state == "finished"
     # 3 boots of each that count the same are a verdict at 90%, and the end.
-    counted = runs.counted(results.attempts)
+    counted = runs.counted(results)
     assert Counter((a.arm, a.state) for a in counted) == {("small", "accepted"): 3, ("huge", "accepted"): 3}
     for attempt in counted:
         small = attempt.arm == "small"
@@ -126,11 +126,12 @@ argv = [
 """
 
 
+@pytest.mark.soak
 def test_a_guest_that_panics_fails_its_attempt_with_its_last_words_and_the_run_goes_on(tmp_path: Path) -> None:
     need_program("mke2fs", "e2fsprogs")
     results = hugewise.run(hugewise.load(runs.write(tmp_path, PANIC)), results=tmp_path / "results")
     assert results.state == "finished"
-    counted = runs.counted(results.attempts)
+    counted = runs.counted(results)
     assert Counter((a.arm, a.state) for a in counted) == {("base", "accepted"): 2, ("thp", "failed"): 2}
     for attempt in counted:
         if attempt.state == "accepted":
@@ -182,12 +183,13 @@ def both(folder: Path, workload: str) -> list[tuple[Attempt, ...]]:
     found = []
     for place, study in {"host": HOSTED + workload, "guest": HOSTED + GUEST + workload}.items():
         results = hugewise.run(hugewise.load(runs.write(folder, study, place)), results=folder / place)
-        counted = tuple(runs.counted(results.attempts))
+        counted = tuple(runs.counted(results))
         assert Counter((a.arm, a.state) for a in counted) == {("base", "accepted"): 2, ("thp", "accepted"): 2}
         found.append(counted)
     return found
 
 
+@pytest.mark.soak
 def test_the_same_workload_takes_the_same_faults_on_the_host_and_in_a_guest(tmp_path: Path) -> None:
     need(os.uname().machine == "x86_64", "an x86-64 host, whose pages have the sizes of the guest's")
     here, there = both(tmp_path, FAULT)
@@ -197,6 +199,7 @@ def test_the_same_workload_takes_the_same_faults_on_the_host_and_in_a_guest(tmp_
     assert all(a.metrics["ns_per_page"] is None and a.guest for a in there)
 
 
+@pytest.mark.soak
 def test_a_server_does_the_same_work_on_the_host_and_in_a_guest_and_is_proven_while_it_lives(tmp_path: Path) -> None:
     need_program("memcached", "memcached")
     need_program("mke2fs", "e2fsprogs")
