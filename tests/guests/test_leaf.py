@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from hugewise.host.local_host import LocalHost
 from hugewise.model.scene import RoleUse
 from tests.build.live_agent import job, live
 from tests.requirements import need, need_root
+from tests.wait import until
 
 
 def leaf(folder: Path, *, counted: bool = True, emulated: bool = True) -> GuestLeaf:
@@ -104,8 +104,7 @@ def test_programs_enter_a_group_and_die_with_it(tmp_path: Path) -> None:
         try:
             told = job(tmp_path / "job", "/bin/sh", "-c", "sleep 600 & sleep 600", groups=sut.procs_files)
             running = guest.machine.start(told)
-            while len(sut.processes()) < 3:
-                time.sleep(0.01)
+            until(lambda: len(sut.processes()) == 3, "the shell and both sleepers are there", seen=sut.processes)
             assert client.processes() == []
             assert client.kill() == 0
             assert sut.kill() == 3

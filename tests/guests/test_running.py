@@ -6,9 +6,7 @@ QEMU is started here as an administrator's libvirt would, and stands still befor
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -28,6 +26,7 @@ from tests.build.kvm import debugfs
 from tests.build.studies import FakeHost
 from tests.guests.standing import qemu
 from tests.requirements import need, need_now
+from tests.wait import until
 
 MIB, GIB = 1 << 20, 1 << 30
 HOST = LocalHost()
@@ -236,9 +235,6 @@ def test_one_that_ends_is_told() -> None:
     with qemu() as pid:
         found = running.running(str(pid), HOST)
         assert found is not None
-    end = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert os.path.lexists("/proc/self")
+    until(lambda: not Path(f"/proc/{pid}").exists(), "QEMU is gone")
     with pytest.raises(UserError, match=f"process {pid} .*: No such file|it has ended"):
         running.verify(found, HOST, None)

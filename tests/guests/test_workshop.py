@@ -11,7 +11,6 @@ import sys
 import tempfile
 import textwrap
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from hugewise import unprivileged
 from hugewise.errors import StorageError
 from hugewise.guests.workshop import workshop
 from tests.requirements import need_root
+from tests.wait import until
 
 _PATIENCE_S = 30.0
 
@@ -146,10 +146,7 @@ def test_what_a_killed_process_left_the_next_one_removes_and_a_living_ones_stays
     ) as running:
         assert running.stdout is not None
         left = Path(running.stdout.readline().strip())
-        end = time.monotonic() + _PATIENCE_S
-        while not (left / "own/pid").exists():
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until((left / "own/pid").exists, "its helper is there")
         with workshop():
             assert left.exists()  # its holder lives
         running.send_signal(signal.SIGKILL)
