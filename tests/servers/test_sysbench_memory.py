@@ -11,7 +11,8 @@ from hugewise.model.scene import Places
 from hugewise.workloads.sysbench_memory import WORKLOAD
 from tests.build import known
 from tests.build.workloads import BASE, GIB, GIGANTIC, POOL, Said, given
-from tests.requirements import need, need_now, need_program, need_root
+from tests.memory import held_pages
+from tests.requirements import need_program, need_root
 from tests.servers.trying import accepted, short_pool, tried
 
 VALUES = given(WORKLOAD, total="20g")
@@ -61,6 +62,7 @@ def test_less_work_than_asked_for_is_a_failure_and_other_text_an_error() -> None
         WORKLOAD.read(Said({"timed": "FATAL: no"}), VALUES)
 
 
+@pytest.mark.whole
 def test_its_block_is_backed_as_the_policy_says(tmp_path: Path) -> None:
     need_program("sysbench", "sysbench")
     workload = {"name": "sysbench-memory", "parameters": {"total": "2g"}}
@@ -78,23 +80,13 @@ def test_its_block_is_backed_as_the_policy_says(tmp_path: Path) -> None:
         assert known(attempt.metrics["mib_per_s"]) > 0
 
 
-def _one_page_of_1g() -> bool:
-    """Whether the kernel grants one now; the pool is as it was afterwards."""
-    pool = Path("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages")
-    need(pool.exists(), "a pool of pages of 1 GiB")
-    before = pool.read_text()
-    try:
-        pool.write_text(str(int(before) + 1))
-        return int(pool.read_text()) > int(before)
-    finally:
-        pool.write_text(before)
-
-
+@pytest.mark.whole
+@pytest.mark.soak
 def test_a_page_of_1g_holds_its_block(tmp_path: Path) -> None:
     need_program("sysbench", "sysbench")
     need_root()
-    need_now(_one_page_of_1g(), "a page of 1 GiB for a pool: memory that is in pieces has none")
-    found = tried(tmp_path, {"name": "sysbench-memory", "parameters": {"total": "2g"}}, ["base", "hugetlb-1g"])
+    with held_pages(GIB, 1):
+        found = tried(tmp_path, {"name": "sysbench-memory", "parameters": {"total": "2g"}}, ["base", "hugetlb-1g"])
     accepted(found)
     pooled = found["hugetlb-1g"].delivery
     assert pooled.delivered is True
@@ -102,6 +94,7 @@ def test_a_page_of_1g_holds_its_block(tmp_path: Path) -> None:
     assert sum(size for kind, size in pooled.coverage.items() if not kind.startswith("hugetlb")) < 64 << 20
 
 
+@pytest.mark.whole
 def test_half_a_pool_ends_in_sysbench_s_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_program("sysbench", "sysbench")
     short_pool(monkeypatch, type(WORKLOAD), 0.5)
