@@ -39,6 +39,8 @@ from tests.requirements import need, need_now, need_program, need_root
 
 BASE = Backing(pages="base")
 _PATIENCE_S = 60.0
+ONE_UP = ("maxcpus=1",)
+"""Whatever QEMU emulates, the kernel brings one processor up: the emulator is known to bring down those with more."""
 
 
 def qemu_of(hosting: Hosting) -> int:
@@ -101,6 +103,7 @@ def test_qemu_reads_its_disk_from_where_its_account_cannot_go(x86: Bootable, hos
         assert (found["ro"], found["image"]["virtual-size"]) == (False, 8 * MIB)
 
 
+@pytest.mark.soak
 def test_a_guest_that_powers_off_is_gone_before_it_is_stopped(x86: Bootable, hosting: Hosting) -> None:
     with x86.spoken(hosting, backing=BASE) as (booted, agent):
         agent.poweroff()
@@ -127,6 +130,7 @@ def pools(tmp_path: Path) -> Iterator[Pools]:
     assert left == []
 
 
+@pytest.mark.soak
 def test_hugetlb_pages_of_1g_are_proven_while_it_runs(x86: Bootable, hosting: Hosting, pools: Pools) -> None:
     size = 1024 * MIB
     need(Path("/sys/kernel/mm/hugepages/hugepages-1048576kB").exists(), "hugetlb pages of 1 GiB")
@@ -155,6 +159,7 @@ def test_a_guest_that_panics_before_it_says_hello(x86: Bootable, hosting: Hostin
     assert is_gone(qemu_of(hosting))
 
 
+@pytest.mark.soak
 def test_a_guest_without_room_to_boot(x86: Bootable, hosting: Hosting) -> None:
     with pytest.raises(MachineError, match="the guest ended before it said hello") as raised:
         x86.boot(hosting, backing=BASE, memory=32 * MIB)
@@ -162,6 +167,7 @@ def test_a_guest_without_room_to_boot(x86: Bootable, hosting: Hosting) -> None:
     assert is_gone(qemu_of(hosting))
 
 
+@pytest.mark.soak
 def test_a_guest_that_runs_out_of_memory_ends_the_attempt(x86: Bootable, hosting: Hosting) -> None:
     """Its tmpfs is filled until the kernel has nobody left to kill but the agent."""
     with (
@@ -176,29 +182,51 @@ def test_a_guest_that_runs_out_of_memory_ends_the_attempt(x86: Bootable, hosting
 
 
 FATAL = "Kernel panic - not syncing: Fatal exception in interrupt"
+HALF_PATCHED = "Oops: int3: 0000 [#1] PREEMPT SMP NOPTI"
+PANIC = Path(__file__).parent / "panic.txt"
+
+
+@pytest.mark.soak
+def test_a_panic_that_the_emulator_is_known_for_is_told_from_the_console(x86: Bootable, hosting: Hosting) -> None:
+    """HUGEWISE_WRITE_GOLDEN=1 records the console for the test below."""
+    with (
+        x86.spoken(hosting, backing=BASE, cpus=2, append=ONE_UP) as (_, agent),
+        pytest.raises(MachineError, match="sysrq triggered crash") as raised,
+    ):
+        for line in (HALF_PATCHED, FATAL):
+            agent.write("/dev/kmsg", f"<0>{line}")
+        agent.write("/proc/sysrq-trigger", "c")
+    assert raised.value.emulator
+    if os.environ.get("HUGEWISE_WRITE_GOLDEN") == "1":
+        said = plain_lines((hosting.outputs / "console.txt").read_text(errors="replace"))
+        first = next(number for number, line in enumerate(said) if HALF_PATCHED in line)
+        PANIC.write_text("".join(f"{line}\n" for line in said[first:]))
 
 
 @pytest.mark.parametrize(
     ("cpus", "words", "emulator"),
     [
-        (2, ("Oops: int3: 0000 [#1] PREEMPT SMP NOPTI", FATAL), True),
-        (2, ("int3: 0000 [#1] PREEMPT SMP NOPTI", FATAL), True),  # before Linux 6.10
+        (2, (HALF_PATCHED, FATAL), True),
+        (2, (HALF_PATCHED.removeprefix("Oops: "), FATAL), True),  # before Linux 6.10
         (2, ("Oops: Oops: 0000 [#1] PREEMPT SMP NOPTI", "Oops: int3: 0000 [#2] PREEMPT SMP NOPTI", FATAL), False),
-        (2, ("Oops: int3: 0000 [#1] PREEMPT SMP NOPTI",), False),  # it went on, and panicked of something else
-        (1, ("Oops: int3: 0000 [#1] PREEMPT SMP NOPTI", FATAL), False),  # nobody else patches its instructions
+        (2, (HALF_PATCHED,), False),  # the guest went on, and panicked of something else
+        (1, (HALF_PATCHED, FATAL), False),  # nobody else patches its instructions
     ],
 )
 def test_a_panic_is_told_from_one_that_the_emulator_is_known_for(
-    x86: Bootable, hosting: Hosting, cpus: int, words: tuple[str, ...], emulator: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpus: int, words: tuple[str, ...], emulator: bool
 ) -> None:
-    with (
-        x86.spoken(hosting, backing=BASE, cpus=cpus) as (_, agent),
-        pytest.raises(MachineError, match="sysrq triggered crash") as raised,
-    ):
-        for line in words:
-            agent.write("/dev/kmsg", f"<0>{line}")
-        agent.write("/proc/sysrq-trigger", "c")
-    assert raised.value.emulator is emulator
+    """By the recorded console of a guest, with other words in the place of its own."""
+    recorded = PANIC.read_text()
+    assert (recorded.count(HALF_PATCHED), recorded.count(FATAL)) == (1, 1)
+    begun, _, rest = recorded.partition(HALF_PATCHED)
+    (tmp_path / "console.txt").write_text(begun + "\n".join(words) + rest.partition(FATAL)[2])
+    monkeypatch.setattr(last_words, "ended", lambda *_: None)
+    asked: Any = None  # neither its QEMU nor its sockets are looked at
+    booted = Booted(guest(cpus=cpus), Hosting(outputs=tmp_path, run=tmp_path), asked, asked, asked)
+    found = booted.error("it is gone")
+    assert "sysrq triggered crash" in found.message
+    assert found.emulator is emulator
 
 
 def test_a_qemu_that_is_killed_beneath_its_guest_says_so(x86: Bootable, hosting: Hosting) -> None:
@@ -269,6 +297,7 @@ def test_qemu_does_not_outlive_hugewise_that_is_killed(x86: Bootable, hosting: H
         assert is_gone(pid)
 
 
+@pytest.mark.soak
 def test_a_kernel_is_asked_by_the_account_of_attempts(
     x86: Bootable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,7 +334,9 @@ def test_kvm_is_taken_only_where_it_boots(x86: Bootable, hosting: Hosting) -> No
         assert found.why.startswith("no KVM: a guest does not boot with it within 10 s: ")
 
 
+@pytest.mark.boots
 @pytest.mark.parametrize(("kind", "page"), [("arm64", 4096), ("arm64_16k", 16384)])
+@pytest.mark.soak
 def test_guests_of_arm64_have_the_base_page_of_their_kernel(
     request: pytest.FixtureRequest, hosting: Hosting, kind: str, page: int
 ) -> None:
@@ -321,7 +352,10 @@ def test_guests_of_arm64_have_the_base_page_of_their_kernel(
 DRAWN = ("/proc/1/schedstat", "/proc/modules", "/proc/1/maps", "/proc/sys/kernel/random/uuid")
 
 
-@pytest.mark.parametrize(("kind", "cpu"), [("x86", "max,-erms,-fsrm"), ("arm64", "neoverse-n1")])
+@pytest.mark.boots
+@pytest.mark.parametrize(
+    ("kind", "cpu"), [("x86", "max,-erms,-fsrm"), pytest.param("arm64", "neoverse-n1", marks=pytest.mark.soak)]
+)
 def test_the_seed_alone_decides_what_a_counting_guest_does_to_the_instruction(
     request: pytest.FixtureRequest, hosting: Hosting, kind: str, cpu: str
 ) -> None:
@@ -350,10 +384,13 @@ def test_the_seed_alone_decides_what_a_counting_guest_does_to_the_instruction(
     assert re.fullmatch(r"[1-9]\d+ \d+ \d+\n", one[0])
 
 
+@pytest.mark.soak
 def test_each_vcpu_has_a_cpu_of_its_own_where_there_are_as_many(x86: Bootable, hosting: Hosting) -> None:
     there = sorted(os.sched_getaffinity(0))
     need(len(there) >= 2, "two CPUs")
-    with x86.boot(msgspec.structs.replace(hosting, cpus=tuple(there[:2])), backing=BASE, cpus=2) as booted:
+    with x86.boot(
+        msgspec.structs.replace(hosting, cpus=tuple(there[:2])), backing=BASE, cpus=2, append=ONE_UP
+    ) as booted:
         threads = [vcpu["thread-id"] for vcpu in booted.qmp.execute("query-cpus-fast")]
         assert [os.sched_getaffinity(thread) for thread in threads] == [{there[0]}, {there[1]}]
         assert os.sched_getaffinity(booted.pid) == set(there[:2])
