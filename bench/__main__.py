@@ -2,14 +2,28 @@
 
 import sys
 
-from bench import fleet, growth, inspect, launch, load, placement, quiet, report, resident, sampler, statistics, summary
+from bench import (
+    demo,
+    fleet,
+    growth,
+    inspect,
+    launch,
+    load,
+    placement,
+    quiet,
+    report,
+    resident,
+    sampler,
+    statistics,
+    summary,
+)
 
 sys.exit(
     max(
         main()
         for main in (
             *(launch.main, load.main, statistics.main, summary.main, growth.main, report.main, fleet.main),
-            *(resident.main, placement.main, quiet.main, sampler.main, inspect.main),
+            *(resident.main, placement.main, quiet.main, sampler.main, inspect.main, demo.main),
         )
     )
 )

@@ -41,6 +41,9 @@ pub struct Options {
     /// Chance that a map is touched after it was made or resized, 0 to 1
     #[arg(long, default_value_t = 0.25, value_parser = chance)]
     touch_chance: f64,
+    /// Maps are whole multiples of the kernel's huge page (hpage_pmd_size), so that huge pages fit into each
+    #[arg(long)]
+    huge_maps: bool,
     /// Seed of the sequence
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -75,23 +78,28 @@ struct Call {
 struct Sequence {
     random: SplitMix64,
     left: u64,
-    max_pages: u32,
+    /// Base pages that each map is a multiple of.
+    unit: u32,
+    /// The largest map in units.
+    most: u32,
     touch_chance: f64,
     full: [bool; SLOTS],
 }
 
 impl Sequence {
     fn new(options: &Options, page: u64) -> Result<Self> {
-        let max_pages = u32::try_from(options.max_bytes / page).unwrap_or(u32::MAX);
-        if max_pages == 0 {
-            bail!(Mistake(format!("--max-bytes {} is less than a page ({page} bytes)", options.max_bytes)));
+        let unit = if options.huge_maps { pages::pmd() } else { page };
+        let most = u32::try_from(options.max_bytes / unit).unwrap_or(u32::MAX);
+        if most == 0 {
+            bail!(Mistake(format!("--max-bytes {} is less than a page ({unit} bytes)", options.max_bytes)));
         }
-        let random = SplitMix64::new(options.seed);
-        Ok(Self { random, left: options.calls, max_pages, touch_chance: options.touch_chance, full: [false; SLOTS] })
+        let (random, unit) = (SplitMix64::new(options.seed), (unit / page) as u32);
+        let touch_chance = options.touch_chance;
+        Ok(Self { random, left: options.calls, unit, most, touch_chance, full: [false; SLOTS] })
     }
 
     fn pages(&mut self) -> u32 {
-        1 + self.random.below(u64::from(self.max_pages)) as u32
+        self.unit * (1 + self.random.below(u64::from(self.most)) as u32)
     }
 }
 
@@ -295,7 +303,15 @@ mod tests {
 
     fn options(seed: u64) -> Options {
         let common = Common { no_hold: true, gate: false, counters: vec![] };
-        Options { calls: 20_000, max_bytes: 256 << 10, touch_chance: 0.25, seed, map: Backing::Anon, common }
+        Options {
+            calls: 20_000,
+            max_bytes: 256 << 10,
+            touch_chance: 0.25,
+            huge_maps: false,
+            seed,
+            map: Backing::Anon,
+            common,
+        }
     }
 
     fn summary(seed: u64, backing: Backing) -> Summary {
@@ -341,6 +357,21 @@ mod tests {
         let summary = summary(4, Backing::Anon);
         assert_eq!(summary.maps + summary.unmaps + summary.resizes, 20_000);
         assert!(summary.maps >= summary.unmaps);
+    }
+
+    #[test]
+    fn maps_that_are_to_fit_huge_pages_are_multiples_of_them() {
+        let (page, pmd) = (pages::base(), pages::pmd());
+        let huge = Options { huge_maps: true, max_bytes: 4 * pmd, ..options(7) };
+        let sizes: Vec<u64> = Sequence::new(&huge, page)
+            .unwrap()
+            .map(|call| u64::from(pages_of(call.action)) * page)
+            .filter(|size| *size > 0)
+            .collect();
+        assert!(sizes.iter().all(|size| size.is_multiple_of(pmd) && *size <= 4 * pmd));
+        assert_eq!(sizes.iter().collect::<std::collections::HashSet<_>>().len(), 4);
+        let refused = Sequence::new(&Options { max_bytes: pmd - page, ..huge }, page).err().unwrap();
+        assert!(refused.to_string().contains("is less than a page"), "{refused}");
     }
 
     #[test]

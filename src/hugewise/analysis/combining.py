@@ -18,6 +18,7 @@ from hugewise.analysis.calibration import identity
 from hugewise.errors import UserError
 from hugewise.model.guest_results import Guests
 from hugewise.model.results import Comparison, Results
+from hugewise.model.workload import without_defaults
 from hugewise.stats import evidence
 from hugewise.stats.end_points import END_POINTS
 from hugewise.stats.evidence import TYPICAL, Carried, Combined, RunEvidence
@@ -153,7 +154,7 @@ def identities(cell: CellRecord, one: Comparison, design: Design) -> dict[str, s
     rules = {arm.name: cell.delivery.of(arm.judged) for arm in cell.arms}
     return {
         "workload": cell.workload,
-        "parameters": _exactly(cell.values),
+        "parameters": _exactly(without_defaults(cell.values)),
         "metric": _exactly([metric.unit, metric.better]),
         "delivery rule": _exactly([rules[one.arm], rules[one.baseline]]),
         "treatment of the arm": identity(arms[one.arm]),

@@ -17,6 +17,7 @@ import msgspec
 from hugewise import reading
 from hugewise.errors import UserError
 from hugewise.model.results import EarlierComparison, Verdict
+from hugewise.model.workload import without_defaults
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import ArmRecord, CellRecord, Opened
 from hugewise.study.study import Study
@@ -124,8 +125,8 @@ def _comparisons(study: Study, opened: Opened) -> dict[bytes, _Key]:
 
 
 def _measured(cell: CellRecord) -> list[Any]:
-    """What is run, but for its arms. A parameter that is an empty list is as one that was not there yet."""
-    values = {name: value for name, value in cell.values.items() if value != ()}
+    """What is run, but for its arms."""
+    values = without_defaults(cell.values)
     return [cell.workload, values, cell.together, cell.kind, cell.apart, cell.memory_age, cell.memory]
 
 

@@ -37,6 +37,7 @@ from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.model.trial import Attempt
 from hugewise.model.two_runs import EffectOfRun, LevelBeside, MetricBeside, Relation, RunOfTwo, TwoEffects, TwoRuns
+from hugewise.model.workload import without_defaults
 from hugewise.stats import evidence
 from hugewise.stats.evidence import RunEvidence
 from hugewise.stats.fixed import FixedN
@@ -230,8 +231,9 @@ def _unlike_cells(first: _Side, second: _Side, cell: str) -> Iterator[str]:
 
 
 def _parameters(here: CellRecord, there: CellRecord) -> Iterator[str]:
-    for name in dict.fromkeys((*here.values, *there.values)):
-        if (one := here.values.get(name)) != (other := there.values.get(name)):
+    mine, theirs = without_defaults(here.values), without_defaults(there.values)
+    for name in dict.fromkeys((*mine, *theirs)):
+        if (one := mine.get(name)) != (other := theirs.get(name)):
             yield f"parameter {name}: {_shown(one)} / {_shown(other)}"
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "RunsAs",
     "StandIn",
     "Workload",
+    "without_defaults",
 ]
 
 Configuration = tuple[Mapping[str, str], tuple[DeployedFile, ...]]
@@ -68,6 +69,13 @@ class Parameter(msgspec.Struct, frozen=True):
     description: str
     pattern: str | None = None
     words: str = "text"
+
+
+def without_defaults(values: Mapping[str, ParameterValue]) -> dict[str, ParameterValue]:
+    """The values without empty lists and flags that are not set. Such a parameter can be younger than a run, which then
+    had no value of it and was the same all the same.
+    """
+    return {name: value for name, value in values.items() if value != () and value is not False}
 
 
 class Missing(msgspec.Struct, frozen=True):

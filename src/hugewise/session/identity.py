@@ -21,6 +21,7 @@ from hugewise.model.deployment import Deployment
 from hugewise.model.design import Kind, beside_its_own, must_agree
 from hugewise.model.host import Host
 from hugewise.model.policy import mechanism
+from hugewise.model.workload import without_defaults
 from hugewise.plan.plan import Arm, Cell, Plan
 from hugewise.store.records import ArmRecord, CellRecord, Opened
 from hugewise.study.study import Study
@@ -66,14 +67,12 @@ def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Cell, Arm, int], 
 
 
 def compared(cells: Iterable[CellRecord]) -> list[CellRecord]:
-    """What of the cells a resumed run must find again: not how they are deployed, which is told and not done. A
-    parameter that is an empty list is as one that was not there yet when the run began.
-    """
+    """What of the cells a resumed run must find again: not how they are deployed, which is told and not done."""
     nothing = Deployment(note="")
     return [
         msgspec.structs.replace(
             cell,
-            values={name: value for name, value in cell.values.items() if value != ()},
+            values=without_defaults(cell.values),
             arms=tuple(msgspec.structs.replace(arm, deployment=nothing) for arm in cell.arms),
         )
         for cell in cells

@@ -18,8 +18,9 @@ _SLOTS = 1024  # of the probe's
 
 
 class MmapPerf(Micro):
-    """Cost of the mapping calls themselves. Few maps are large enough for the pages that a policy allows: what is
-    compared is the setting (intention to treat), and the coverage is reported, not demanded.
+    """Cost of the mapping calls themselves. Few maps are large enough for the pages that a policy allows, unless
+    `huge_maps` makes them so: what is compared is the setting (intention to treat), and the coverage is reported, not
+    demanded.
 
     On hugetlb pages it is the same sequence, each map as many whole pages of the pool as it needs. The kernel lets no
     such map grow by mremap (EINVAL): there it is mapped anew, what was written is copied, and the old one is unmapped.
@@ -31,6 +32,7 @@ class MmapPerf(Micro):
         Parameter("calls", "integer", 1_000_000, "calls in the timed region"),
         Parameter("max_bytes", "size", "256k", "largest map"),
         Parameter("touch_chance", "share", 0.25, "chance that a map is touched after it was made or resized"),
+        Parameter("huge_maps", "flag", False, "maps are multiples of the PMD size, so that huge pages fit"),
         Parameter("seed", "integer", 1, "seed of the sequence; its hash is in the result"),
     )
     metrics = (
@@ -53,11 +55,13 @@ class MmapPerf(Micro):
         The sequence keeps two thirds of the slots mapped, and a map that is resized half of the times has two chances
         to be touched: so this is never reached.
         """
-        largest, chance = values["max_bytes"], values["touch_chance"]
+        largest, chance, calls = values["max_bytes"], values["touch_chance"], values["calls"]
         assert isinstance(largest, int)
+        assert isinstance(calls, int)
         assert isinstance(chance, int | float)
         if treatment.map_hugetlb is None:
-            return int(_SLOTS * largest / 2 * min(1.0, 2 * chance))
+            average = largest if values["huge_maps"] else largest / 2  # few multiples average more than the half
+            return int(min(_SLOTS, calls) * average * min(1.0, 2 * chance))
         # Up to k pages of the pool: 1 to k are equally likely, but for the last one where it is cut short.
         pages = whole_pages(largest, treatment.map_hugetlb) // treatment.map_hugetlb
         return _SLOTS * (pages + 1) // 2 * treatment.map_hugetlb

@@ -1,0 +1,97 @@
+"""How many comparisons the demo decides, quiet and beside two busy loops.
+
+    python -m bench.demo
+
+Each run is `hugewise run studies/demo.toml` into a folder of its own. The status is 1 where fewer than TARGET of its
+comparisons are decided, a cell has no answer, or the run takes longer than LONGEST seconds.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from hugewise.model.results import Results
+
+__all__ = ["main"]
+
+HERE = Path(__file__).parent.parent
+TARGET = 7  # of 8 comparisons
+LONGEST = 240.0
+LOOPS = 2
+DECIDED = ("better", "worse", "equivalent")
+
+
+class Found(NamedTuple):
+    """What one run of the demo decided, and the seconds that the command took."""
+
+    decided: int
+    comparisons: int
+    answered: int
+    cells: int
+    seconds: float
+
+    @property
+    def good(self) -> bool:
+        return self.decided >= TARGET and self.answered == self.cells and self.seconds <= LONGEST
+
+
+@contextmanager
+def busy(loops: int) -> Iterator[None]:
+    """So many endless loops of a shell beside what is measured."""
+    with ExitStack() as running:
+        for _ in range(loops):
+            process = running.enter_context(subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"]))
+            running.callback(process.kill)
+        yield
+
+
+def run(study: Path = HERE / "studies" / "demo.toml") -> Found:
+    """Run the demo. Raises CalledProcessError where it fails."""
+    with tempfile.TemporaryDirectory(prefix="hugewise-demo-") as folder:
+        began = time.monotonic()
+        command = [str(Path(sys.executable).parent / "hugewise"), "run", str(study), "--results", folder]
+        subprocess.run(command, check=True, capture_output=True)
+        seconds = time.monotonic() - began
+        (report,) = Path(folder).glob("*/*/report.json")
+        return found(report.read_bytes(), seconds)
+
+
+def found(report: bytes, seconds: float) -> Found:
+    """What a `report.json` says was decided. A cell without an open comparison, or with a better one, has an answer."""
+    results = msgspec.json.decode(report, type=Results)
+    states = [one["state"] for one in msgspec.json.decode(report)["answers"]]
+    verdicts = [one.verdict for cell in results.cells for one in cell.judged]
+    decided, answered = sum(one in DECIDED for one in verdicts), sum(one in ("set", "weigh", "leave") for one in states)
+    return Found(decided, len(verdicts), answered, len(states), seconds)
+
+
+def told(name: str, one: Found) -> str:
+    """A line of the table."""
+    return (
+        f"  {name:24} {one.decided} of {one.comparisons} comparisons decided, {one.answered} of {one.cells} cells"
+        f" answered, {one.seconds:.0f} s{'' if one.good else '   below the target'}"
+    )
+
+
+def main() -> int:
+    """Print both runs; 1 where one of them is below the target."""
+    print(f"the demo (target: {TARGET} comparisons and every cell within {LONGEST:.0f} s)")
+    ran: list[Found] = []
+    for name, loops in (("quiet", 0), (f"beside {LOOPS} busy loops", LOOPS)):
+        with busy(loops):
+            ran.append(run())
+        print(told(name, ran[-1]), flush=True)
+    return 0 if all(one.good for one in ran) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
