@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -43,14 +42,9 @@ class Elsewhere:
         said = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=True).stdout
         return [pid for pid in map(int, said.split()) if _name(pid) not in ("sshd", "")]
 
-    def quiet(self, seconds: float) -> bool:
-        """Whether nothing runs there within so many seconds, and no folder of hugewise is left."""
-        end = time.monotonic() + seconds
-        while self.processes() or any(True for _ in self.folder.glob("hugewise-*")):
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.05)
-        return True
+    def left(self) -> list[int | Path]:
+        """What runs there, and folders of hugewise."""
+        return [*self.processes(), *self.folder.glob("hugewise-*")]
 
 
 def _name(pid: int) -> str:

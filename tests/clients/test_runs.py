@@ -10,14 +10,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 import hugewise
+from hugewise.attempt.performance import Performance
 from hugewise.clients import ssh
 from hugewise.session import progress
 from hugewise.store.folder import RunFolder
@@ -26,7 +27,9 @@ from hugewise.study.load import parse
 from tests.clients.elsewhere import Elsewhere, elsewhere
 from tests.drive import only_run
 from tests.requirements import need_program
+from tests.servers.trying import alongside
 from tests.state import changed, page_state
+from tests.wait import until
 
 pytestmark = pytest.mark.whole
 
@@ -35,14 +38,14 @@ REDIS = 'name = "redis"\nparameters = { keys = 20000, instances = 1, duration = 
 FAR, NEAR = 'label = "far"', 'label = "near"\nclient = "beside"'
 
 
-def text(*workloads: str, seconds: float) -> str:
+def text(*workloads: str, seconds: float, blocks: int = 100) -> str:
     tables = "".join(f"[[workload]]\ndelivery = {{ share = 0 }}\n{each}\n" for each in workloads)
     return f"""
 format = 1
 name = "elsewhere"
 policies = ["base", "thp"]
 method = "sequential"
-budget = {{ blocks = 100, time = "{seconds}s" }}
+budget = {{ blocks = {blocks}, time = "{seconds}s" }}
 attempt = {{ retries = 0 }}
 {tables}"""
 
@@ -56,7 +59,7 @@ def there() -> Iterator[Elsewhere]:
         Path(folder).chmod(0o755)
         with elsewhere(Path(folder) / "e") as found:
             yield found
-            assert found.quiet(10), "something is left on the host of clients"
+            until(lambda: not found.left(), "nothing is left on the host of clients", seen=found.left)
     assert changed(before) == {}
 
 
@@ -89,7 +92,7 @@ def words(*arguments: str) -> list[str]:
 
 def test_one_report_has_both_with_the_network_beside_the_result(there: Elsewhere, tmp_path: Path) -> None:
     study, results = tmp_path / "study.toml", tmp_path / "results"
-    study.write_text(text(f"{FAR}\n{REDIS % '300ms'}", f"{NEAR}\n{REDIS % '300ms'}", seconds=20))
+    study.write_text(text(f"{FAR}\n{REDIS % '300ms'}", f"{NEAR}\n{REDIS % '300ms'}", seconds=300, blocks=4))
     hosts = inventory(there, tmp_path)
     asked = ("run", str(study), "--client", "elsewhere", "--hosts", str(hosts), "--results", str(results))
     done = subprocess.run(words(*asked), capture_output=True, text=True, check=False)
@@ -101,8 +104,8 @@ def test_one_report_has_both_with_the_network_beside_the_result(there: Elsewhere
     assert far and near
     for one in far:
         assert one.facts["client"] == "elsewhere"
-        assert float(one.facts["network_mbit_per_s"]) > float(one.facts["network_used_mbit_per_s"]) > 1
-        assert one.metrics["ops_per_s"] and one.wall_s is not None and 0.3 <= one.wall_s < 1
+        assert float(one.facts["network_mbit_per_s"]) > float(one.facts["network_used_mbit_per_s"]) > 0
+        assert one.metrics["ops_per_s"] and one.wall_s is not None and one.wall_s >= 0.3
     assert all("client" not in one.facts for one in near)
     report = (run.path / "report.md").read_text()
     assert f"clients run on elsewhere ({there.address}, servers listen at {there.here}); network: " in report
@@ -111,19 +114,23 @@ def test_one_report_has_both_with_the_network_beside_the_result(there: Elsewhere
     assert run.opened.study_json is not None and run.study.workload[0].client == "apart"
 
 
+@pytest.mark.soak
 def test_a_run_that_is_killed_leaves_nothing_there_and_goes_on(there: Elsewhere, tmp_path: Path) -> None:
     study, results = tmp_path / "study.toml", tmp_path / "results"
-    study.write_text(text(f"{FAR}\n{REDIS % '1s'}", seconds=6))
+    study.write_text(text(f"{FAR}\n{REDIS % '1s'}", seconds=300, blocks=4))
     hosts = inventory(there, tmp_path)
     asked = ("run", str(study), "--client", "elsewhere", "--hosts", str(hosts), "--results", str(results))
     with (tmp_path / "said").open("wb") as said:
         running = subprocess.Popen(words(*asked), stdout=said, stderr=said)
         try:
-            _until(lambda: _loads(there) != [] and list(results.glob("elsewhere/*/attempts/b*")) != [], 30)
+            until(
+                lambda: _loads(there) != [] and any(results.glob("elsewhere/*/attempts/b*")),
+                "an attempt is over, and another runs",
+            )
         finally:
             running.kill()
             running.wait()
-    assert there.quiet(10)
+    until(lambda: not there.left(), "nothing is left on the host of clients", seen=there.left)
     kept = {attempt.started for attempt in read(results).attempts}
     done = subprocess.run(words("resume", str(only_run(results))), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -185,13 +192,6 @@ def ending(after: threading.Event) -> progress.Listener:
     return listener
 
 
-def _until(condition: Callable[[], bool], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.02)
-
-
 def _command(pid: int) -> bytes:
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -226,6 +226,7 @@ class Watched:
         self.told: list[bytes] = []
 
     def look(self) -> None:
+        """Again and again, and in each attempt once while its servers run."""
         for process in Path("/proc").iterdir():
             if process.name.isdigit() and int(process.name) != os.getpid():
                 for name in ("cmdline", "environ"):
@@ -242,8 +243,7 @@ class Watched:
         if (shown := re.search(rb"redis-server \S+:(\d+)|memcached\0-l\0[0-9.]+\0-p\0(\d+)", title)) is None:
             return
         port = int(shown[1] or shown[2])
-        with suppress(OSError), socket.create_connection((self.there.here, port), 0.5) as asked:
-            asked.settimeout(0.2)
+        with suppress(OSError), socket.create_connection((self.there.here, port), 10) as asked:
             asked.sendall(b"PING\r\n")
             self.refused.add(asked.recv(12)[:7])
 
@@ -257,6 +257,7 @@ ALL = (
 )
 
 
+@pytest.mark.soak
 def test_servers_of_all_kinds_are_asked_from_there_with_passwords_that_nobody_sees(
     there: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +275,7 @@ def test_servers_of_all_kinds_are_asked_from_there_with_passwords_that_nobody_se
         if isinstance(event, progress.BlockEnded) and event.closed == len(ALL):
             raise KeyboardInterrupt
 
+    alongside(monkeypatch, lambda _: watched.look())
     study = parse(text(*ALL, seconds=120), "all.toml")
     with beside(watched.look):
         hugewise.run(study, results=tmp_path, client=there.host(1), listener=one_block_each)
@@ -296,25 +298,53 @@ def test_servers_of_all_kinds_are_asked_from_there_with_passwords_that_nobody_se
     assert kept == []
 
 
+def meanwhile(
+    monkeypatch: pytest.MonkeyPatch, there: Elsewhere, results: Path, act: Callable[[], None], workload: str
+) -> None:
+    """A run in which that is done while the client of the third attempt waits for its server, which is stopped so
+    long; interrupted at the end of the second whole block after that.
+    """
+    over = threading.Event()
+    begun: list[Future[None]] = []
+
+    def acting(servers: list[int]) -> None:
+        try:
+            until(lambda: _loads(there), "the client runs")
+            act()
+        finally:
+            over.set()
+            with suppress(ProcessLookupError):  # it may have been ended by now
+                for pid in servers:
+                    os.kill(pid, signal.SIGCONT)
+
+    with ThreadPoolExecutor(1) as beside_it:
+
+        def hold(play: Performance) -> None:
+            if not begun and len([*results.glob("elsewhere/*/attempts/b*")]) >= 2:
+                servers = play.stage.tested.processes()
+                for pid in servers:
+                    os.kill(pid, signal.SIGSTOP)
+                begun.append(beside_it.submit(acting, servers))
+
+        alongside(monkeypatch, hold)
+        study = parse(text(workload, seconds=120), "meanwhile.toml")
+        hugewise.run(study, results=results, client=there.host(1), listener=ending(over))
+        begun[0].result()
+
+
+@pytest.mark.soak
 def test_a_cut_link_fails_that_attempt_alone(there: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh, "_WATCHED_S", 0.3)
     monkeypatch.setattr(ssh, "_PATIENCE_S", 1.0)
     monkeypatch.setattr(ssh, "SILENCE_S", 2)
     monkeypatch.setattr(ssh, "_CONNECT_S", 1)
-    cut, up = threading.Event(), threading.Event()
 
-    def cutting() -> None:
-        if not cut.is_set() and len(list(tmp_path.glob("elsewhere/*/attempts/b*"))) >= 2 and _loads(there):
-            time.sleep(0.5)
-            there.link("down")
-            cut.set()
-            assert there.quiet(8), "clients that are cut off go on"
-            there.link("up")
-            up.set()
+    def cut() -> None:
+        there.link("down")
+        until(lambda: not there.left(), "clients that are cut off have ended", seen=there.left)
+        there.link("up")
 
-    study = parse(text(REDIS % "1500ms", seconds=120), "cut.toml")
-    with beside(cutting):
-        hugewise.run(study, results=tmp_path, client=there.host(1), listener=ending(up))
+    meanwhile(monkeypatch, there, tmp_path, cut, REDIS % "1500ms")
     run = read(tmp_path)
     states = [one.state for one in run.attempts]
     assert states[:2] == ["accepted", "accepted"]
@@ -327,20 +357,15 @@ def test_a_cut_link_fails_that_attempt_alone(there: Elsewhere, tmp_path: Path, m
 @pytest.mark.parametrize(
     ("whom", "said"), [(_loads, '"signal":9'), (_agents, "client elsewhere: ")], ids=["client", "agent"]
 )
+@pytest.mark.soak
 def test_a_client_that_is_killed_fails_its_attempt_and_the_next_one_counts(
-    there: Elsewhere, tmp_path: Path, whom: Callable[[Elsewhere], list[int]], said: str
+    there: Elsewhere,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    whom: Callable[[Elsewhere], list[int]],
+    said: str,
 ) -> None:
-    killed = threading.Event()
-
-    def killing() -> None:
-        if not killed.is_set() and len(list(tmp_path.glob("elsewhere/*/attempts/b*"))) >= 2 and _loads(there):
-            time.sleep(0.3)
-            os.kill(whom(there)[0], signal.SIGKILL)
-            killed.set()
-
-    study = parse(text(REDIS % "700ms", seconds=120), "killed.toml")
-    with beside(killing):
-        hugewise.run(study, results=tmp_path, client=there.host(1), listener=ending(killed))
+    meanwhile(monkeypatch, there, tmp_path, lambda: os.kill(whom(there)[0], signal.SIGKILL), REDIS % "700ms")
     run = read(tmp_path)
     assert [one.state for one in run.attempts].count("failed") == 1
     (failed,) = (one for one in run.attempts if one.state == "failed")

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import hugewise
 from hugewise.attempt import runner
+from hugewise.attempt.performance import Performance
 from hugewise.host import recovery
 from hugewise.session import steps
 from hugewise.store.folder import RunFolder
-from tests.drive import drive, only_run, words
+from tests.drive import drive, only_run
 from tests.requirements import need_program, need_root
+from tests.servers.trying import alongside
+from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("unchanged")
 
@@ -74,14 +73,7 @@ def folders() -> set[str]:
     return {path.name for path in Path("/dev/shm").glob("hugewise-*")}
 
 
-def gone(run: str) -> bool:
-    end = time.monotonic() + 5
-    while servers(run) and time.monotonic() < end:
-        time.sleep(0.01)
-    return not servers(run)
-
-
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", ["serve", *(pytest.param(s, marks=pytest.mark.soak) for s in STEPS if s != "serve")])
 def test_killed_at_any_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, step: str) -> None:
     need_root()
     need_program("redis-server", "redis-server")
@@ -92,7 +84,7 @@ def test_killed_at_any_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, 
     recovery.restore()
     assert folders() == before
     folder = only_run(tmp_path / "results")
-    assert gone("/dev/shm/hugewise-")
+    until(lambda: not servers("/dev/shm/hugewise-"), "no server is left")
     if not (folder / "run.jsonl").exists():
         assert step in [each.__name__ for each in steps.OPENING]
         return
@@ -107,35 +99,23 @@ def test_killed_at_any_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, 
     assert folders() == before
 
 
-def test_a_server_that_is_killed_in_the_measured_part_fails_its_attempt_and_not_the_run(tmp_path: Path) -> None:
+def test_a_server_that_is_killed_in_the_measured_part_fails_its_attempt_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     need_root()
     need_program("redis-server", "redis-server")
-    study = a_study(tmp_path)
-    study.write_text(STUDY.replace('"200ms"', '"2s"'))
-    command = words("run", study, tmp_path / "results")
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
-        end = time.monotonic() + 60
-        events = tmp_path / "results"
-        while time.monotonic() < end and not any('"ready"' in text for text in phases(events)):
-            time.sleep(0.01)
-            if run.poll() is not None:
-                break
-        time.sleep(0.3)
-        for pid in servers("/dev/shm/hugewise-"):
-            with suppress(FileNotFoundError):  # redis-cli comes and goes
-                if "redis-server" in Path(f"/proc/{pid}/comm").read_text():
-                    os.kill(pid, signal.SIGKILL)
-        _, said = run.communicate(timeout=90)
-    assert run.returncode == 0, said
-    folder = only_run(tmp_path / "results")
-    states = Counter(a.state for a in RunFolder(folder).read().attempts)
-    assert states["failed"] == 1, states
-    (failed,) = [a for a in RunFolder(folder).read().attempts if a.state == "failed"]
+    killed: list[int] = []
+
+    def kill(play: Performance) -> None:
+        if not killed:
+            killed.extend(play.stage.tested.processes())
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+
+    alongside(monkeypatch, kill)
+    results = hugewise.run(hugewise.load(a_study(tmp_path)), results=tmp_path / "results")
+    assert killed
+    assert (results.state, Counter(one.state for one in results.attempts)["failed"]) == ("finished", 1)
+    (failed,) = (one for one in results.attempts if one.state == "failed")
     assert "ended during the attempt (signal 9)" in (failed.reason or "")
     assert not failed.metrics
-
-
-def phases(results: Path) -> Iterator[str]:
-    """What the clients of attempts under way have said."""
-    for path in results.glob("killed/*/attempts/.*/events.jsonl"):
-        yield path.read_text(errors="replace")

@@ -14,6 +14,8 @@ from tests.build import known
 from tests.requirements import need_program
 from tests.servers.trying import accepted, quick
 
+pytestmark = pytest.mark.whole
+
 # Enough keys that a heap which grows by 64 MiB at once is filled for the most part.
 PARAMETERS = {"keys": 300_000, "payload": "256:1", "duration": "500ms", "lead": "100ms", "instances": 1}
 
@@ -43,12 +45,14 @@ def test_the_heap_is_backed_as_promised_and_the_same_is_stored_in_every_arm(tmp_
         assert attempt.metrics["hit_ratio"] == pytest.approx(0.95, abs=0.02)
 
 
+@pytest.mark.soak
 def test_redis_by_itself_takes_no_huge_pages(tmp_path: Path) -> None:
     found = run(tmp_path, "base", {"name": "thp", "judged": "setting"}, parameters={"disable_thp": True})["thp"]
     assert found.state == "accepted"
     assert known(found.delivery.share) < 0.1
 
 
+@pytest.mark.soak
 def test_a_pool_reaches_the_malloc_of_glibc(tmp_path: Path) -> None:
     found = run(tmp_path, "base", "hugetlb-2m", parameters={"allocator": "libc"})["hugetlb-2m"]
     assert (found.state, found.delivery.delivered) == ("accepted", True)
@@ -56,12 +60,14 @@ def test_a_pool_reaches_the_malloc_of_glibc(tmp_path: Path) -> None:
     assert found.facts["mem_allocator"] == "libc (LD_PRELOAD)"
 
 
+@pytest.mark.soak
 def test_a_background_save_is_measured_with_what_it_copied(tmp_path: Path) -> None:
     parameters = {"bgsave": True, "mode": "rate", "rate": 2_000, "keys": 30_000, "duration": "3s"}
     setting = {"name": "thp", "judged": "setting"}
     for attempt in run(tmp_path, "base", setting, parameters=parameters, metric="p999_us").values():
         assert (attempt.state, attempt.reason) == ("accepted", None)
         metrics = attempt.metrics
-        assert metrics["ops_per_s"] == pytest.approx(2_000, rel=0.1)
+        assert 0 < int(attempt.facts["operations"]) <= 3 * 2_000  # what falls due while the machine is busy is not sent
+        assert 0 < known(metrics["ops_per_s"]) <= 1.01 * 2_000
         assert known(metrics["cow_bytes"]) > 0
         assert known(metrics["fork_us"]) > 0

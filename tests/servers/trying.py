@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hugewise
+from hugewise.attempt.performance import Performance
+from hugewise.machine.machine import Running
 from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt
 from hugewise.model.workload import ParameterValue
@@ -17,7 +19,7 @@ from tests.build.studies import study_of
 from tests.requirements import need
 from tests.state import changed, page_state
 
-__all__ = ["accepted", "attempts", "need_pages", "quick", "short_pool", "tried"]
+__all__ = ["accepted", "alongside", "attempts", "last", "need_pages", "quick", "short_pool", "tried"]
 
 
 def need_pages() -> None:
@@ -27,13 +29,46 @@ def need_pages() -> None:
     need(Path("/sys/kernel/mm/hugepages/hugepages-2048kB").exists(), "a kernel with hugetlb pages of 2m")
 
 
+# What a rejected attempt says where the machine had no huge page left that was free before.
+NO_PAGE = ("Cannot allocate memory", "could not map anonymous shared memory", "cannot be held back")
+
+
 def tried(folder: Path, workload: Mapping[str, Any], policies: Sequence[Any], **keys: Any) -> dict[str, Attempt]:
     """The last attempt of each policy in two blocks, by arm. The page state is as it was after it.
 
     `policies`: the first is the baseline. `keys`: further keys of the study.
     """
     need_pages()
-    return {attempt.arm: attempt for attempt in attempts(folder, workload, policies, blocks=2, **keys)}
+    return last(attempts(folder, workload, policies, blocks=2, **keys))
+
+
+def last(made: Sequence[Attempt]) -> dict[str, Attempt]:
+    """The last attempt of each arm. Those before it have ended as it did; one alone may have been rejected, for want of
+    huge pages.
+    """
+    found = {attempt.arm: attempt for attempt in made}
+    other = [(each.arm, each.state, each.reason) for each in made if each.state != found[each.arm].state]
+    rejected = [
+        reason for _, state, reason in other if state == "rejected" and any(no in str(reason) for no in NO_PAGE)
+    ]
+    assert len(other) == len(rejected) <= 1, other
+    return found
+
+
+def alongside(monkeypatch: pytest.MonkeyPatch, act: Callable[[Performance], None]) -> None:
+    """Have it called in each attempt when its clients were let go, before anybody waits for their end."""
+    timing = Performance.timing
+
+    def acting(play: Performance, *, held: bool) -> Callable[[Sequence[Running]], None]:
+        attend = timing(play, held=held)
+
+        def attending(launched: Sequence[Running]) -> None:
+            act(play)
+            attend(launched)
+
+        return attending
+
+    monkeypatch.setattr(Performance, "timing", acting)
 
 
 def quick(folder: Path, name: str, policies: Sequence[Any], parameters: Any, **workload: Any) -> dict[str, Attempt]:
