@@ -21,12 +21,12 @@ __all__ = ["Parts", "part"]
 HERE = Path(__file__).parent
 GATE = "not soak"
 PARTS = {
-    ".": (1, 49), "advise": (60, 10), "analysis": (12, 15), "attempt": (1, 20), "audit": (0, 6), "cli": (40, 14),
-    "clients": (20, 2), "deployment": (15, 1), "external": (0, 2), "fleet": (60, 60), "fuzz": (0, 63),
-    "guests": (100, 20), "host": (20, 6), "inspection": (10, 10), "machine": (11, 10), "model": (0, 1), "plan": (0, 1),
-    "policies": (1, 0), "published": (0, 1), "report": (0, 150), "servers": (100, 10), "session": (100, 10),
-    "stats": (0, 89), "store": (0, 13), "study": (0, 3), "torture": (10, 1), "verification": (0, 55),
-    "workloads": (25, 10),
+    ".": (2, 60), "advise": (45, 10), "analysis": (12, 15), "attempt": (1, 20), "audit": (0, 6), "cli": (40, 14),
+    "clients": (30, 2), "deployment": (15, 1), "external": (0, 2), "fleet": (40, 90), "fuzz": (0, 40),
+    "guests": (130, 20), "host": (12, 6), "inspection": (9, 2), "machine": (11, 10), "model": (0, 1), "plan": (0, 1),
+    "policies": (1, 0), "published": (0, 1), "report": (0, 110), "servers": (100, 40), "session": (80, 10),
+    "stats": (0, 70), "store": (0, 13), "study": (0, 3), "torture": (12, 1), "verification": (0, 30),
+    "workloads": (12, 10),
 }  # fmt: skip
 """Of what `make test` does: the seconds of what needs the host, and of the rest."""
 

@@ -153,7 +153,7 @@ def test_a_file_and_the_folders_made_for_it_are_theirs_and_keep_no_special_bits(
 # -- removing
 
 
-@pytest.mark.parametrize(("depth", "name"), [(1_100, "d" * 250), (100_000, "d")])
+@pytest.mark.parametrize(("depth", "name"), [(1_100, "d" * 250), pytest.param(100_000, "d", marks=pytest.mark.soak)])
 def test_folders_of_any_depth_are_removed(depth: int, name: str) -> None:
     top = Path(tempfile.mkdtemp(dir="/dev/shm"))  # on a disk it takes ten times as long
     nest(top / "deep", depth, name)
