@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -257,7 +258,8 @@ def test_killed_in_the_middle_nothing_goes_on_and_everything_can_be_put_back(cal
         process.kill()
         process.wait(60)
         # By themselves they would sleep for five days.
-        until(lambda: not sleeping("471195", "471196"), "processes of the killed run end")
+        left = partial(sleeping, "471195", "471196")
+        until(lambda: not left(), "processes of the killed run end", seen=left)
     if os.geteuid() == 0:
         assert changed(before) != {}
         status, out, _ = call("restore")
