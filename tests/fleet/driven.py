@@ -6,9 +6,7 @@ import json
 import os
 import signal
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,9 @@ from hugewise.fleet.records import RunShipped
 from hugewise.fleet.state import FleetState
 from hugewise.model.results import Results
 from tests.fleet.harness import Rack
+from tests.wait import until
 
-__all__ = ["Driven", "study", "until", "whole"]
+__all__ = ["Driven", "records", "study", "whole"]
 
 STUDY = """
 format = 1
@@ -42,21 +41,27 @@ parameters = {{ bytes = "8m", loads = 1_000_000 }}
 """
 
 
-def study(rack: Rack, *, blocks: int, settle: int = 500, name: str = "small") -> Path:
+# In place of a chase: an attempt that lasts for as long as its host is held (`Rack.hold`).
+HELD = """
+[[workload]]
+name = "command"
+timeout = "10m"
+delivery = {{ share = 0.0 }}
+parameters = {{ argv = ["/bin/sh", "-c", "while [ -e {folder}/hold-$(hostname) ]; do sleep 0.05; done"] }}
+"""
+
+
+def study(rack: Rack, *, blocks: int, settle: int = 500, name: str = "small", held: bool = False) -> Path:
     """A study of two arms that an ordinary account has. It waits so many milliseconds before each attempt, so that what
-    a block takes hardly depends on what else runs here: a second and some.
+    a block takes hardly depends on what else runs here: a second and some. `held`: its attempts wait where their host
+    is held.
     """
     path = rack.desk.folder / f"{name}-{blocks}.toml"
-    path.write_text(STUDY.format(name=name, blocks=blocks, settle=settle))
+    text = STUDY.format(name=name, blocks=blocks, settle=settle)
+    if held:
+        text = text.partition("\n[[workload]]")[0] + HELD.format(folder=rack.folder)
+    path.write_text(text)
     return path
-
-
-def until(holds: Callable[[], bool], timeout: float = 60.0, told: Callable[[], object] = lambda: "") -> None:
-    """Wait for it. Raises AssertionError with what is `told` then."""
-    end = time.monotonic() + timeout
-    while not holds():
-        assert time.monotonic() < end, f"not within {timeout:g} s: {told()}"
-        time.sleep(0.05)
 
 
 class Driven:
@@ -85,7 +90,8 @@ class Driven:
 
     def until(self, text: str, timeout: float = 60.0) -> None:
         """Wait until it says so."""
-        until(lambda: self.said(text) or self.running.poll() is not None, timeout, lambda: (text, self.lines))
+        ended = self.running.poll
+        until(lambda: self.said(text) or ended() is not None, f"it says {text!r}", timeout, seen=lambda: self.lines)
         self._reading.join(1 if self.running.poll() is None else 10)
         assert self.said(text), (text, self.lines)
 
@@ -129,7 +135,7 @@ class Driven:
             found[:] = [work.number for work in self.state().of_host(host) if work.assigned.purpose == "study"]
             return bool(found)
 
-        until(begun, told=lambda: self.lines)
+        until(begun, f"the study is begun on {host}", seen=lambda: self.lines)
         return found[0]
 
     def in_a_block(self, host: str, after: int = 1) -> bytes:
@@ -141,7 +147,7 @@ class Driven:
             kinds = [each["record"] for each in records(self.log(host, number))]
             return kinds.count("block_closed") >= after and kinds[-1] in ("begun", "block_opened", "knob_set")
 
-        until(within, told=lambda: (self.lines, self.log(host, number)[-2000:]))
+        until(within, f"{host} is within a block", seen=lambda: (self.lines, self.log(host, number)[-2000:]))
         return self.log(host, number)
 
     def shipped(self) -> dict[str, Path]:

@@ -269,6 +269,14 @@ class Rack:
         (found,) = self.processes(words)
         return found
 
+    def hold(self, host: str) -> None:
+        """Have the attempt that is measured there, or the next one, last until `release`: in a study that is `held`."""
+        (self.folder / f"hold-{host}").touch()
+
+    def release(self, host: str) -> None:
+        """Let it go on."""
+        (self.folder / f"hold-{host}").unlink(missing_ok=True)
+
     def cut(self, host: str) -> None:
         """Pull the plug of a host."""
         self.desk.do("ip", "link", "set", host, "down")

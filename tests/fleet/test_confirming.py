@@ -215,10 +215,10 @@ def test_where_nothing_was_decided_nothing_is_begun(tmp_path: Path, placing: Pla
 STUDY = """
 format = 1
 name = "slept"
-policies = ["as-is", { name = "slow", from = "as-is", environment = { NAP = "0.08" } }]
+policies = ["as-is", { name = "slow", from = "as-is", environment = { NAP = "0.3" } }]
 method = "sequential"
 confidence = 0.9
-budget = { blocks = 20 }
+budget = { blocks = 60 }
 
 [between]
 settle = "0ms"
@@ -232,6 +232,7 @@ parameters = { argv = ["sh", "-c", "sleep ${NAP:-0.01}"] }
 
 @pytest.mark.whole
 @pytest.mark.usefixtures("unchanged")
+@pytest.mark.soak
 def test_the_verdict_of_a_run_is_confirmed_by_another_run_on_this_host(tmp_path: Path) -> None:
     """Nothing played: a run, and its verdict held against a run of a fleet of this machine alone."""
     study, hosts = tmp_path / "slept.toml", tmp_path / "hosts.toml"

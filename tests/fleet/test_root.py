@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from hugewise.host import recovery
 from hugewise.model.pages import THP
-from tests.fleet.driven import Driven, records, study, until, whole
+from tests.fleet.driven import Driven, records, study, whole
 from tests.fleet.harness import Rack
 from tests.state import changed, page_state
+from tests.wait import until
 
 pytestmark = [pytest.mark.whole, pytest.mark.usefixtures("unchanged")]
 
@@ -29,25 +29,38 @@ def rack() -> Iterator[Rack]:
     recovery.restore()
 
 
+@pytest.mark.soak
 def test_worker_coordinator_keeper_and_run_are_killed_and_the_host_is_as_before(rack: Rack) -> None:
     before = page_state()
-    fleet = Driven.run(rack, study(rack, blocks=BLOCKS), rack.inventory('look = "1s"\ncheck = 0'))
+    asked = study(rack, blocks=BLOCKS, held=True)
+    fleet = Driven.run(rack, asked, rack.inventory('look = "1s"\ncheck = 0'))
     fleet.in_a_block("alpha")
+    rack.hold("alpha")
     number = fleet.number("alpha")
+
+    def measures() -> None:
+        """It goes on, and is held in a later attempt."""
+        seen = len(fleet.log("alpha", number))
+        rack.release("alpha")
+        until(lambda: len(fleet.log("alpha", number)) > seen, "it measures")
+        rack.hold("alpha")
+        until(lambda: rack.processes("while [ -e "), "an attempt is held")
+
     # Its worker: the run knows nothing of it, and another one is there.
     os.kill(rack.process("hugewise fleet work"), signal.SIGKILL)
     fleet.until("alpha: its worker is gone; its run goes on, and another worker is started")
     # Its coordinator, and with it the scheduler and then the worker.
-    log = fleet.in_a_block("alpha")
+    fleet.in_a_block("alpha")
     fleet.kill()
-    until(lambda: not rack.processes("hugewise fleet work"))
-    until(lambda: len(fleet.log("alpha", number)) > len(log))  # it measures
+    until(lambda: not rack.processes("hugewise fleet work"), "the worker is gone")
+    measures()
     # The keeper and the run, in the middle of an attempt under turned settings.
-    run, keeper = rack.process(" --keeper="), rack.processes(" fleet keep ")
-    until(lambda: _stopped(run, lambda: f"{THP}/enabled" in changed(before)))
-    for pid in (*keeper, run):
+    while f"{THP}/enabled" not in changed(before):  # of an arm whose setting is that of the machine
+        measures()
+    for pid in (*rack.processes(" fleet keep "), rack.process(" --keeper=")):
         os.kill(pid, signal.SIGKILL)
     assert changed(before) != {}
+    rack.release("alpha")
     kept = fleet.log("alpha", number)
     # Another coordinator looks, and the host puts itself back, and goes on.
     told = Driven(rack, "resume", str(fleet.folder)).end()
@@ -60,21 +73,13 @@ def test_worker_coordinator_keeper_and_run_are_killed_and_the_host_is_as_before(
 
 def test_a_run_whose_coordinator_is_gone_for_good_puts_its_host_back(rack: Rack) -> None:
     before = page_state()
-    fleet = Driven.run(rack, study(rack, blocks=8), rack.inventory('look = "1s"\ncheck = 0'))
+    fleet = Driven.run(rack, study(rack, blocks=4, held=True), rack.inventory('look = "1s"\ncheck = 0'))
     fleet.in_a_block("alpha")
+    rack.hold("alpha")
     number = fleet.number("alpha")
     os.kill(rack.process("hugewise fleet work"), signal.SIGKILL)
     fleet.kill()
-    until(lambda: not rack.processes(" fleet keep "))
+    rack.release("alpha")
+    until(lambda: not rack.processes(" fleet keep "), "the keeper has ended")
     assert records(fleet.log("alpha", number))[-1]["record"] == "closed"
     assert changed(before) == {}
-
-
-def _stopped(pid: int, holds: Callable[[], bool]) -> bool:
-    """Stop the process, so that nothing changes from the look until its end; it goes on where that does not hold."""
-    os.kill(pid, signal.SIGSTOP)
-    until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
-    if not holds():
-        os.kill(pid, signal.SIGCONT)
-        return False
-    return True

@@ -16,10 +16,11 @@ import pytest
 import hugewise
 from hugewise.model.fleet import TransferredVerdict
 from tests.build.wheels import of_another_version, wheels
-from tests.fleet.driven import Driven, until
+from tests.fleet.driven import Driven
 from tests.fleet.harness import Machine, Rack
 from tests.fleet.test_confirming import STUDY
 from tests.state import changed, page_state
+from tests.wait import until
 
 pytestmark = pytest.mark.whole
 
@@ -87,6 +88,7 @@ def installed(rack: Rack) -> Rack:
     return rack
 
 
+@pytest.mark.soak
 def test_from_an_empty_host_to_a_run_that_is_confirmed_on_another(installed: Rack) -> None:
     rack = installed
     one, both, results = over_ssh(rack, "alpha"), over_ssh(rack), rack.desk.folder / "results"
@@ -104,7 +106,7 @@ def test_from_an_empty_host_to_a_run_that_is_confirmed_on_another(installed: Rac
     assert [(each.arm, each.verdict) for each in cell.comparisons] == [("slow", "worse")]
     # What is new on the host: its spool with the fence, and nothing of the run.
     assert {Path(name).name for name in files(rack["alpha"]) - before["alpha"]} <= {fleet.folder.name, "fence", "order"}
-    until(lambda: rack["alpha"].pids() == [], told=rack["alpha"].pids)
+    until(lambda: rack["alpha"].pids() == [], "no process is left on alpha", seen=rack["alpha"].pids)
     assert len([*(fleet.folder / "summaries").glob("*.json")]) == 1
     # Of one host nothing is claimed over hosts: its run is the prior of the other one.
     run = fleet.shipped()["alpha"]
@@ -121,7 +123,7 @@ def test_from_an_empty_host_to_a_run_that_is_confirmed_on_another(installed: Rac
     hosts = rack.inventory(QUICK, ("beta",))
     told = " ".join(Driven(rack, "confirm", str(run), "--hosts", str(hosts), "--results", str(results)).end().split())
     assert "Confirmed: slow is worse than as-is on beta (command, wall_s)" in told
-    until(lambda: rack["beta"].pids() == [], told=rack["beta"].pids)
+    until(lambda: rack["beta"].pids() == [], "no process is left on beta", seen=rack["beta"].pids)
     folder = next(path for path in (results / "fleets" / "slept").iterdir() if path != fleet.folder)
     again = Driven(rack, "confirm", str(run), "--measured", str(folder), "--json").end()
     (verdict,) = msgspec.json.decode(again, type=list[TransferredVerdict])
@@ -129,6 +131,7 @@ def test_from_an_empty_host_to_a_run_that_is_confirmed_on_another(installed: Rac
     assert verdict.state in ("confirmed", "confirmed, other size")  # the size is this moment's
 
 
+@pytest.mark.soak
 def test_what_keeps_a_host_from_taking_part_is_told_before_anything_is_begun(installed: Rack) -> None:
     """Each with its cure; nothing is left begun anywhere."""
     rack = installed

@@ -18,8 +18,8 @@ from hugewise.fleet.decision import FleetRules
 from hugewise.fleet.pooled import pooled
 from hugewise.fleet.summarising import Summarising
 from tests.build.fleets import FAST, FleetHostMade, a_fleet
-from tests.fleet.driven import until
 from tests.fleet.hosts import Fleet
+from tests.wait import until
 
 TWO = (FleetHostMade("a", FAST), FleetHostMade("b", FAST))
 
@@ -69,7 +69,7 @@ def test_who_adds_is_never_held_up_and_an_error_leaves_the_rest_to_the_report(tm
         for number in range(5000):
             summarising.add(tmp_path / "hosts" / f"host-{number:05d}" / "20261122T125547Z-548a")
         assert time.monotonic() - began < 60  # not the 600 s of the other
-        until(lambda: (tmp_path / "slow").exists() and bool((tmp_path / "slow").read_text()))
+        until(lambda: (tmp_path / "slow").exists() and (tmp_path / "slow").read_text(), "the child says its pid")
         raise OSError("full")
     pid = int((tmp_path / "slow").read_text())
     assert not Path(f"/proc/{pid}").exists() and said == []
@@ -81,7 +81,7 @@ def test_one_that_is_killed_is_no_loss(tmp_path: Path) -> None:
     shutil.rmtree(path / "summaries", ignore_errors=True)
     with Summarising(path, lambda _: None) as summarising:
         summarising.add(runs[0])
-        until(lambda: len(kept(path)) == 1)
+        until(lambda: len(kept(path)) == 1, "one summary is kept")
         assert summarising._child is not None
         os.kill(summarising._child.pid, signal.SIGKILL)
         summarising._child.wait()
