@@ -11,7 +11,7 @@ from hugewise.host.local_host import LocalHost
 from hugewise.model.covariate import COVARIATES, difference
 from hugewise.model.trial import Attempt
 from hugewise.report.document import Verdicts
-from hugewise.report.study import report, summary
+from hugewise.report.study import report
 from tests.build.results import plain
 from tests.build.trials import attempt
 from tests.report.told import blocks
@@ -44,7 +44,6 @@ def test_warnings_are_told_with_the_verdict() -> None:
     cell = results.cells[0]
     one = replace(cell.comparisons[0], warnings=("it was <b>loud</b>\x1b[31m",))
     results = replace(results, cells=(replace(cell, comparisons=(one, *cell.comparisons[1:])),))
-    for told in (report(results), summary(results)):
-        (verdicts,) = blocks(told, Verdicts)
-        (loud,) = (each for each in verdicts.verdicts if "It was <b>loud" in each.text)
-        assert "\x1b" not in loud.text
+    (verdicts,) = blocks(report(results), Verdicts)
+    (loud,) = (each for each in verdicts.verdicts if "It was <b>loud" in each.text)
+    assert "\x1b" not in loud.text

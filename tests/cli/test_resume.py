@@ -130,6 +130,7 @@ def test_only_what_is_missing_is_made_again(call: Call, copy: Path) -> None:
     before = (copy / "attempts.parquet").read_bytes()
     status, out, err = call("resume", copy)
     assert status == 0, err
-    assert "Finished: 2 blocks complete" in out
+    assert "(finished)" in out.splitlines()[0]
+    assert ", finished: 2 blocks complete, 0 incomplete" in (copy / "report.md").read_text(encoding="utf-8")
     assert (copy / "attempts.parquet").read_bytes() == before
     assert not [*copy.glob("attempts/*/attempt.json")]

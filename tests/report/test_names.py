@@ -15,7 +15,7 @@ from hugewise.external.reader import Ask
 from hugewise.model.results import Results
 from hugewise.report.external import report
 from hugewise.report.external import write as write_external
-from hugewise.report.study import summary
+from hugewise.report.summary import summary
 from hugewise.report.terminal import show
 from hugewise.report.write import write
 from hugewise.visible import printable

@@ -18,14 +18,14 @@ from hugewise.report import document as doc
 from hugewise.report.html import coded, html
 from hugewise.report.markdown import escape, markdown
 from hugewise.report.sentences import Finding
-from hugewise.report.study import summary
+from hugewise.report.summary import summary
 from hugewise.report.terminal import show
 from tests.build.pages import scriptless
 from tests.build.results import HOSTILE, plain
+from tests.golden import GOLDEN, same
 from tests.report.test_write import Page
 from tests.report.told import printed
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 HARMLESS = "a_text"
 
 
@@ -136,7 +136,7 @@ def test_figures_are_found_wherever_they_stand() -> None:
 
 def test_golden_output_at_80_columns() -> None:
     shown = printed(summary(plain()), Path("results/demo/20261120-193000-ab12/report.html"))
-    assert shown == (GOLDEN / "verdicts.txt").read_text(encoding="utf-8")
+    same(shown, GOLDEN / "verdicts.txt")
     assert max(map(len, shown.splitlines())) <= 80
 
 
@@ -150,11 +150,14 @@ def test_colour_on_a_terminal_only_adds_to_the_words() -> None:
 
 def test_commands_and_paths_are_never_broken() -> None:
     path = Path("/a/" + "long/" * 30 + "report.html")
-    shown = printed(summary(plain()), path, width=60)
+    command = "echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+    commands = doc.Commands("hugetlb-2m", "chase", "", steps=(("now", (command,)),))
+    shown = printed(doc.Document("t", (), (doc.Section("s", (commands,)),)), path, width=60)
     assert f"Report: {path}\n" in shown
-    assert "    echo 512 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages\n" in shown
+    assert f"    {command}\n" in shown
 
 
 def test_many_disturbances_are_counted() -> None:
-    noisy = msgspec.structs.replace(plain(), disturbances=tuple(f"disturbance {n}" for n in range(40)))
-    assert "disturbance 4\n  and 35 more, in the report\n" in printed(summary(noisy))
+    many = tuple(f"disturbance {n}" for n in range(40))
+    noisy = msgspec.structs.replace(plain(), disturbances=many, attempts=(), earlier=(), left_out=())
+    assert "Noticed: disturbance 0 (and 39 more, in the report)" in printed(summary(noisy))

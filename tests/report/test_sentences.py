@@ -5,10 +5,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hugewise.model.results import Comparison
+from hugewise.report.cell_answers import answers
+from hugewise.report.document import Table
 from hugewise.report.numbers import NOTHING
-from hugewise.report.sentences import change_of, sentence, winners
+from hugewise.report.sentences import change_of, effect_of, sentence, winners
+from hugewise.report.summary import summary
 from hugewise.visible import printable
 from tests.build.results import FAULTS, HOSTILE, LATENCY, example, plain
+from tests.report.told import blocks
 
 RESULTS = plain()
 FOUND = {(cell.workload, one.arm): one for cell in RESULTS.cells for one in cell.comparisons}
@@ -25,6 +29,34 @@ def test_better_and_worse_follow_the_direction_of_the_metric() -> None:
         "thp is better than base: latency_ns 25.19% lower (95% interval -25.51% to -24.87%), from 20 blocks."
     )
     assert said("fault", "thp").startswith("thp is worse than base: faults_per_s 19.72% lower (95% interval ")
+
+
+OPEN = {"verdict": "undecided", "reason": "", "low": None, "high": None, "change": None, "ratio": 0.6}
+
+
+def test_a_provisional_interval_is_called_so_in_a_table_and_in_a_sentence() -> None:
+    one: Comparison = replace(FOUND["chase", "thp"], **OPEN, provisional=(0.49, 0.79))
+    assert effect_of(one) == "−40% (provisional: −51% to −21%)"
+    assert said("chase", "thp", **OPEN, provisional=(0.49, 0.79)) == (
+        "thp against base is undecided: latency_ns -40% (provisional 95% interval -51% to -21%), from 20 blocks."
+    )
+    assert effect_of(replace(one, provisional=None)) == "−40.0% (no interval yet)"
+    assert "(no 95% interval yet)" in said("chase", "thp", **OPEN, provisional=None)
+
+
+def test_a_provisional_interval_changes_no_verdict_and_no_answer() -> None:
+    """It lies below 1 as a whole, and the comparison stays open."""
+    (cell, _) = RESULTS.cells
+    told = []
+    for provisional in (None, (0.49, 0.79)):
+        one = replace(FOUND["chase", "thp"], **OPEN, provisional=provisional)
+        results = replace(RESULTS, cells=(replace(cell, comparisons=(one,)),))
+        (found,) = answers(results)
+        (table,) = blocks(summary(results), Table)
+        told.append((found.state, found.setting, found.ratio, found.low, found.high, found.open, table.rows[0][3:]))
+        assert summary(results).title.startswith("demo: 0 of 1 comparison decided")
+    assert told[0] == told[1] == ("undecided", None, 0.6, None, None, ("thp",), ("20", "? undecided"))
+    assert table.rows[0][2] == "−40% (provisional: −51% to −21%)"
 
 
 def test_a_large_effect_is_also_given_as_a_factor() -> None:

@@ -11,7 +11,7 @@ from hugewise.report import document as doc
 from hugewise.report.document import Commands
 from hugewise.report.study import report
 from tests.build.results import plain
-from tests.report.told import blocks, page, terminal, text
+from tests.report.told import blocks, page, text
 
 THP = "echo always &gt; /sys/kernel/mm/transparent_hugepage/enabled"
 PATH = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
@@ -50,8 +50,6 @@ def test_commands_stand_once_in_every_format() -> None:
     dear = "chase bytes=1g (yours to weigh), again (yours to weigh)"
     assert f"**hugetlb-2m**, for {dear}: the program must map" in text(results)
     assert "**mthp-64k**, for chase bytes=1g, again: no commands are known; what it did: asks for" in text(results)
-    assert terminal(results).count(POOL) == 1
-    assert "  hugetlb-2m, for chase bytes=1g, again:\n" in terminal(results)
 
 
 def test_settings_that_differ_stand_apart() -> None:

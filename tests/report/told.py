@@ -14,7 +14,8 @@ from hugewise.report import fonts
 from hugewise.report.document import Block, Bundle, Document, Folded, Only, Table
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
-from hugewise.report.study import report, summary
+from hugewise.report.study import report
+from hugewise.report.summary import summary
 from hugewise.report.terminal import show
 
 Kind = TypeVar("Kind")

@@ -13,7 +13,7 @@ import pytest
 
 from hugewise.analysis import analysis
 from hugewise.model import coin
-from hugewise.report.study import summary
+from hugewise.report.summary import summary
 from hugewise.report.terminal import show
 from hugewise.stats.family import conclude, methods_for
 from hugewise.stats.method import Method

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 import pytest
+import scipy.stats
 
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Block, DeliveryThreshold
@@ -113,6 +114,65 @@ def test_a_budget_without_a_crossing_is_undecided_with_the_largest_effect() -> N
     found = fed(pairs(noise(6, 40)), method(planned=40)).comparison()
     assert found.verdict == "undecided"
     assert 0.005 < known(found.change) < 0.2
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.01])
+@pytest.mark.parametrize("contrast", [CONTRAST, Contrast("chase", "thp", "base", HIGHER)])
+@pytest.mark.parametrize("count", [3, 5])
+def test_until_there_is_an_interval_a_t_interval_of_the_pairs_is_provisional(
+    count: int, contrast: Contrast, alpha: float
+) -> None:
+    differences = noise(7, count, mean=0.3)
+    found = fed(pairs(differences), method(alpha, contrast=contrast)).comparison()
+    assert (found.verdict, found.low, found.high) == ("undecided", None, None)
+    ends_ = scipy.stats.t.interval(
+        1 - alpha, count - 1, loc=np.mean(differences), scale=np.std(differences, ddof=1) / math.sqrt(count)
+    )
+    assert found.provisional == pytest.approx(tuple(np.exp(ends_)))
+    assert found.confidence == pytest.approx(1 - alpha)
+    assert fed(pairs(differences[:2]), method(alpha, contrast=contrast)).comparison().provisional is None
+
+
+def test_pairs_that_are_all_the_same_or_of_which_one_failed_have_no_provisional_interval() -> None:
+    assert fed(pairs([0.3] * 5)).comparison().provisional is None
+    *good, last = pairs(noise(7, 5, mean=0.3))
+    assert fed([*good, last]).comparison().provisional is not None
+    lost = msgspec.structs.replace(
+        last, attempts=(last.attempts[0], attempt("thp", None, block=last.number, state="failed"))
+    )
+    found = fed([*good, lost]).comparison()
+    assert (found.verdict, found.n, found.provisional) == ("undecided", 5, None)
+    wide = fed(pairs([-700.0, 0.0, 700.0])).comparison()
+    assert (wide.verdict, wide.provisional) == ("undecided", None), "its upper end is beyond all numbers"
+
+
+def test_the_exact_interval_takes_the_provisional_one_away() -> None:
+    blocks, seen = pairs(noise(6, 40)), set()
+    for count in range(3, 41):
+        found = fed(blocks[:count], method(planned=40)).comparison()
+        exact = found.low is not None and found.high is not None
+        assert found.verdict == "undecided"
+        assert (found.provisional is None) == exact, count
+        seen.add(exact)
+    assert seen == {False, True}
+
+
+@pytest.mark.parametrize("ends_", [(-math.inf, 0.7), (-0.7, math.inf)])
+def test_one_end_of_the_exact_interval_is_enough_for_that(
+    ends_: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = fed(pairs(noise(7, 5, mean=0.3)))
+    assert made.comparison().provisional is not None
+    monkeypatch.setattr(type(made.usable), "interval", lambda _: ends_)
+    found = made.comparison()
+    assert [found.low, found.high].count(None) == 1
+    assert (found.verdict, found.provisional) == ("undecided", None)
+
+
+def test_where_no_verdict_is_possible_there_is_no_provisional_interval() -> None:
+    shown = Contrast("chase", "thp", "base", NEUTRAL)
+    found = fed(pairs(noise(7, 5)), method(contrast=shown)).comparison()
+    assert (found.verdict, found.low, found.high, found.provisional) == ("none", None, None, None)
 
 
 def test_the_campaign_average_is_named_from_100_pairs_on() -> None:

@@ -98,6 +98,8 @@ def _inner(info: types.Type) -> list[types.Type]:
             return list(several)
         case types.VarTupleType(item_type=item) | types.ListType(item_type=item):
             return [item]
+        case types.TupleType(item_types=items):
+            return list(items)
         case types.DictType(key_type=key, value_type=value):
             return [key, value]
         case _:
@@ -112,6 +114,8 @@ def _name(info: types.Type) -> str:
             return " or ".join(_name(one) for one in several)
         case types.VarTupleType(item_type=item) | types.ListType(item_type=item):
             return f"list of {_name(item)}"
+        case types.TupleType(item_types=items):
+            return f"list of {len(items)}: {', '.join(map(_name, items))}"
         case types.DictType(value_type=value):
             return f"object of {_name(value)}"
         case types.LiteralType(values=values):

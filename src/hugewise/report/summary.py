@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median, stdev
+
+from rich.console import Console
 
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.quantity import format_duration
@@ -17,33 +20,61 @@ from hugewise.report.sections import guests
 from hugewise.report.sections.answer import MARKS
 from hugewise.report.sections.beside import judged
 from hugewise.report.sentences import SYMBOLS, effect_of, findings, records
+from hugewise.report.terminal import show
 from hugewise.report.time_short import time_short
 from hugewise.stats.pairs import log_ratio
 from hugewise.visible import printable
 
 __all__ = ["summary"]
 
-_ROWS = 9  # of the table
-_ANSWERS = 4
-_NOTES = 3
-_LONG = 210  # characters of a note
+_LINES, _COLUMNS = 25, 80
+_PATH = 2  # lines for the path of the report
+_ROWS, _ANSWERS, _NOTES = 9, 4, 3
+_FITS = (
+    (_ROWS, _ANSWERS, _NOTES),
+    *((rows, _ANSWERS, 2) for rows in range(_ROWS, 2, -1)),
+    *((3, few, 2) for few in (2, 1)),
+    *((rows, 1, 2) for rows in (2, 1)),
+)
+"""Rows of the table, answers and notes: the first that fit are shown."""
+_LONG = 152  # characters of an answer or a note: two lines
+_NAME = 28  # characters of the name of a cell: two lines of its column
+_ARM = 14
 _NAMES = 3  # cells that are named in a line
 _DECIDED = ("better", "worse", "equivalent")
 
 
 def summary(results: Results) -> Document:
-    """At most 25 lines of 80 columns as a rule; the report has the rest."""
-    notes = list(_notes(results))
-    if len(notes) > _NOTES:
-        notes[_NOTES - 1 :] = [f"And {len(notes) - _NOTES + 1} more notes, in the report."]
-    return Document(
-        title=_title(results),
-        lead=(*map(Note, time_short(results)), *map(Line, _integrity(results))),
-        sections=(
-            Section("", tuple(_answers(results))),
-            Section("", (_table(results), *map(Line, (*_sure(results), *map(_short, notes), _next(results))))),
-        ),
-    )
+    """At most 25 lines of 80 columns, with the line that names the report; the report has the rest."""
+    notes = tuple(_notes(results))
+    end = (*_sure(results), *_noise(results))
+    for rows, few, several in _FITS:
+        shown = Document(
+            title=_title(results),
+            lead=(*map(Note, time_short(results)), *map(Line, _integrity(results))),
+            sections=(
+                Section("", tuple(_answers(results, few))),
+                Section("", (_table(results, rows), *map(Line, (*end, *_first(notes, several), _next(results))))),
+            ),
+        )
+        if _lines(shown) <= _LINES - _PATH:
+            break
+    return shown
+
+
+def _lines(document: Document) -> int:
+    out = io.StringIO()
+    show(document, console=Console(file=out, width=_COLUMNS, force_terminal=False))
+    return out.getvalue().count("\n")
+
+
+def _first(notes: Sequence[str], several: int) -> Iterator[str]:
+    """So many of the notes; the last one says how many are left out, where some are."""
+    left = len(notes) - several
+    more = f" (and {left} more note{'' if left == 1 else 's'}, in the report)" if left > 0 else ""
+    for place, note in enumerate(notes[:several], 1):
+        end = more if place == several else ""
+        yield _short(note, _LONG - len(end)) + end
 
 
 def _title(results: Results) -> str:
@@ -52,7 +83,7 @@ def _title(results: Results) -> str:
     decided = sum(one.verdict in _DECIDED for one in claimed)
     took = format_duration(max(results.ended - results.started, 0.0))
     many = f"{len(claimed)} comparison{'' if len(claimed) == 1 else 's'}"
-    return printable(f"{results.study}: {decided} of {many} decided in {took} ({results.state})")
+    return printable(f"{_cut(results.study)}: {decided} of {many} decided in {took} ({results.state})")
 
 
 def _claimed(results: Results) -> list[Comparison]:
@@ -60,50 +91,63 @@ def _claimed(results: Results) -> list[Comparison]:
 
 
 def _integrity(results: Results) -> Iterator[str]:
-    """The last hash of the records; all that is to be said where they are not what was written."""
-    known = results.integrity
-    if known is not None and known.state == "consistent" and results.state != "interrupted":
+    """The last hash of the records; all that is to be said where they are not known to be what was written."""
+    known, said = results.integrity, list(records(results))
+    if known is not None and known.state == "consistent":
         yield f"Last hash: {known.hash}"
+        yield from said[1:]
     else:
-        yield from records(results)
+        yield from said[:1]
+        more = f" (and {len(said) - 2} more)" if len(said) > 2 else ""
+        yield from (f"{_short(one)}{more}" for one in said[1:2])
 
 
-def _answers(results: Results) -> Iterator[Block]:
+def _answers(results: Results, few: int) -> Iterator[Block]:
     several = list(joined(answers(results)))
-    for same in several[:_ANSWERS]:
-        yield Headline(MARKS[same.state], _short(_answer(same, len(results.cells))))
-    if len(several) > _ANSWERS:
-        yield Line(f"and {len(several) - _ANSWERS} more answers, in the report")
+    for same in several[:few]:
+        yield Headline(MARKS[same.state], _short(_answer(same, _names(results))))
+    if len(several) > few:
+        left = len(several) - few
+        yield Line(f"and {left} more answer{'' if left == 1 else 's'}, in the report")
 
 
-def _answer(same: SameAnswer, cells: int) -> str:
+def _answer(same: SameAnswer, names: Mapping[str, str]) -> str:
     """`Set `thp` for far, fresh`, with what it costs where that is to be weighed."""
     one = same.answers[0]
     if same.state == "none":
-        return one.text if cells == 1 else f"No answer for {_named(same)}: {one.found}."
+        return one.text if len(names) == 1 else f"No answer for {_named(same, names)}: {one.found}."
     cost = price(one) if same.state == "weigh" and len(same.answers) == 1 else ""
-    said = same.heading if cells == 1 else f"{same.heading}, for {_named(same)}"
+    said = same.heading if len(names) == 1 else f"{same.heading}, for {_named(same, names)}"
     return f"{said} ({cost})" if cost else said
 
 
-def _named(same: SameAnswer) -> str:
-    names = [printable(one.cell) for one in same.answers]
-    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return ", ".join(names[:_NAMES]) + more
+def _named(same: SameAnswer, names: Mapping[str, str]) -> str:
+    told = [names[one.cell] for one in same.answers]
+    more = f" and {len(told) - _NAMES} more" if len(told) > _NAMES else ""
+    return ", ".join(told[:_NAMES]) + more
 
 
-def _table(results: Results) -> Block:
-    """A row for each comparison; where they are too many, for the one that each answer rests on."""
-    rows = [(cell, one) for cell in results.cells for one in ranked(cell)]
-    whole = len(rows)
-    if whole > _ROWS:
-        rows = [(cell, one) for cell in results.cells if (one := resting(cell)) is not None]
+def _names(results: Results) -> Mapping[str, str]:
+    """What each cell is called here: without the parameters that all cells have."""
+    words = {cell.cell: cell.cell.split() for cell in results.cells}
+    shared = set.intersection(*map(set, words.values())) if len(words) > 1 else set()
+    return {
+        cell: _cut(printable(" ".join((first, *(word for word in others if word not in shared)))))
+        for cell, (first, *others) in words.items()
+    }
+
+
+def _table(results: Results, most: int) -> Block:
+    """A row for each comparison; where they are too many, first for the one that the answer of each cell rests on."""
+    every = [(cell, one) for cell in results.cells for one in ranked(cell)]
+    rows = sorted(every, key=lambda row: row[1] is not resting(row[0]))[:most] if len(every) > most else every
     told, before = [], ""
-    for cell, one in rows[:_ROWS]:
-        name = "" if cell.cell == before else cell.cell
+    for cell, one in (row for row in every if row in rows):
+        name = "" if cell.cell == before else _names(results)[cell.cell]
         before = cell.cell
-        told.append((name, one.arm, _effect(one), str(one.n), f"{SYMBOLS[one.verdict]} {one.verdict}"))
-    caption = f"{len(told)} of {whole} comparisons; the others are in the report" if len(told) < whole else ""
+        arm = _cut(printable(one.arm), _ARM)
+        told.append((name, arm, _effect(one), str(one.n), f"{SYMBOLS[one.verdict]} {one.verdict}"))
+    caption = f"{len(told)} of {len(every)} comparisons; the others are in the report" if len(told) < len(every) else ""
     return table(caption, ("cell", "policy", "change (interval)", "pairs", "verdict"), told, 2)
 
 
@@ -112,18 +156,25 @@ def _effect(one: Comparison) -> str:
 
 
 def _sure(results: Results) -> Iterator[str]:
-    """What all comparisons share, and how much pairs vary."""
-    cells = results.cells
-    metrics = dict.fromkeys(f"{cell.metric.name} against {cell.baseline}" for cell in cells)
+    """What all comparisons share."""
+    metrics = dict.fromkeys(f"{cell.metric.name} against {cell.baseline}" for cell in results.cells)
     if _claimed(results):
         wrong = numbers.percent(1 - results.confidence)
         shown = f" Change of {printable(next(iter(metrics)))}." if len(metrics) == 1 else ""
-        yield f"The chance that any of these verdicts is wrong is at most {wrong}.{shown}"
-    noise = [
-        f"{printable(cell.cell)} {100 * sd:.2g}%" for cell in cells[:_ROWS] if (sd := pair_deviation(results, cell))
-    ]
-    if noise:
-        yield f"Noise (standard deviation of a pair): {', '.join(noise)}."
+        yield _short(f"The chance that any of these verdicts is wrong is at most {wrong}.{shown}")
+
+
+def _noise(results: Results) -> Iterator[str]:
+    """How much pairs vary: by cell; of the quietest and the noisiest cell where two lines have no room for all."""
+    noise = {cell.cell: sd for cell in results.cells if (sd := pair_deviation(results, cell))}
+    told = {cell: f"{_names(results)[cell]} {numbers.times(100 * sd)}%" for cell, sd in noise.items()}
+    if not told:
+        return
+    said = f"Noise (standard deviation of a pair): {', '.join(told.values())}."
+    if len(said) > _LONG:
+        least, most = min(noise, key=noise.__getitem__), max(noise, key=noise.__getitem__)
+        said = f"Noise (standard deviation of a pair): {told[least]} to {told[most]}."
+    yield said
 
 
 def pair_deviation(results: Results, cell: CellResult) -> float | None:
@@ -149,10 +200,11 @@ def _notes(results: Results) -> Iterator[str]:
     """What a reader has to know before believing the table: the gravest first."""
     if results.earlier or results.earlier_unread:
         yield earlier(results, 1)
+    names = _names(results)
     failed = Counter((a.arm, a.cell, printable(a.reason)) for a in results.attempts if a.state == "failed")
     for (arm, where, reason), count in failed.most_common(1):
         several = f"{count} attempt{'' if count == 1 else 's'}"
-        yield f"Failed: {several} of {arm} on {where}: {reason}{_more(len(failed) - 1)}"
+        yield f"Failed: {several} of {arm} on {names.get(where, where)}: {reason}{_more(len(failed) - 1)}"
     for cell, answer in zip(results.cells, answers(results), strict=True):
         for one in cell.comparisons:
             if one.verdict == "none" and one.reason and answer.state != "none":
@@ -168,8 +220,15 @@ def _notes(results: Results) -> Iterator[str]:
         yield f"Beside the published figures: {known[0]}{_more(len(known) - 1)}"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONG else f"{text[:_LONG].rstrip()} ... (in the report)"
+def _short(text: str, most: int = _LONG) -> str:
+    rest = " ... (in the report)"
+    return text if len(text) <= most else f"{text[: most - len(rest)].rstrip()}{rest}"
+
+
+def _cut(name: str, most: int = _NAME) -> str:
+    """A name of at most so many characters: of a longer one its beginning and its end, which tell cells apart."""
+    half = most // 2
+    return name if len(name) <= most else f"{name[: half - 1]}…{name[-(most - half) :]}"
 
 
 def _more(others: int) -> str:
@@ -182,5 +241,5 @@ def _next(results: Results) -> str:
     if results.study == "demo":
         return "Next, for your own program: hugewise advise -- ./your-program"
     if set_:
-        return f"Files that set it: hugewise report {printable(results.folder)} --output deploy"
+        return f"To set it: hugewise report {printable(results.folder)} --output deploy"
     return "More time decides more: --time. How each figure was measured is in the report."

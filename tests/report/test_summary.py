@@ -1,0 +1,203 @@
+"""The end of a run on a terminal: what it names, in at most 25 lines of 80 columns, however much there is to tell."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hugewise import open_results
+from hugewise.model.results import Integrity, Results
+from hugewise.report.cell_answers import answers
+from hugewise.report.document import Line, Table
+from hugewise.report.numbers import times
+from hugewise.report.summary import pair_deviation, summary
+from tests.build.results import EARLIER, HOSTILE, LATENCY, attempt, example, plain
+from tests.golden import GOLDEN
+from tests.report.told import blocks, printed
+
+RUNS = sorted(path.name for path in (GOLDEN / "runs").iterdir())
+HASH = "ab" * 32
+REASON = "it ended with status 1: " + "there was no room for its pages " * 30
+BROKEN = "run.jsonl, line 7: it is not a record (JSON is malformed)"
+RECORDS = (
+    None,
+    Integrity(state="consistent", hash=HASH),
+    Integrity(state="unaltered", hash=HASH),
+    Integrity(state="no running hash", hash=None),
+    Integrity(state="salvaged", hash=None, left_out=(BROKEN,) * 9),
+)
+
+
+def large() -> Results:
+    """20 cells with 70 comparisons; most attempts of one arm failed, each for a long reason of its own."""
+    whole, cells, attempts = plain(), [], []
+    for number in range(20):
+        cell = whole.cells[number % 2]
+        name = f"redis clients=50 number={number} bytes=268435456"
+        cells.append(replace(cell, cell=name))
+        for one in (each for each in whole.attempts if each.cell == cell.cell):
+            failed = one.arm == "mthp-64k" and one.block % 4
+            broken = {"state": "failed", "reason": f"{REASON}{number}", "metrics": {}} if failed else {}
+            attempts.append(replace(one, cell=name, **broken))
+    return replace(
+        whole,
+        study="a-study-with-a-long-name",
+        folder="results/a-study-with-a-long-name/20261120-193000-ab12",
+        cells=tuple(cells),
+        attempts=tuple(attempts),
+        disturbances=tuple(f"disturbance {number}: {'steal ' * 90}" for number in range(40)),
+        left_out=whole.left_out * 30,
+        earlier=(EARLIER, *(f"demo/2026110{number}-180000-cd34" for number in range(9))),
+    )
+
+
+def told(results: Results) -> str:
+    """What is shown, with the line that names the report."""
+    return printed(summary(results), report_of(results))
+
+
+def report_of(results: Results) -> Path:
+    return Path(results.folder) / "report.html"
+
+
+def flat(results: Results) -> str:
+    return " ".join(told(results).split())
+
+
+@pytest.fixture(scope="module", params=[*RUNS, "large"])
+def results(request: pytest.FixtureRequest) -> Results:
+    name: str = request.param
+    return large() if name == "large" else open_results(GOLDEN / "runs" / name)
+
+
+def test_there_is_a_stored_run_of_each_kind() -> None:
+    assert RUNS == ["demo", "deployed", "ended", "guests", "interrupted"]
+
+
+@pytest.mark.parametrize("integrity", RECORDS, ids=lambda one: getattr(one, "state", "none"))
+@pytest.mark.parametrize("state", ["finished", "interrupted", "time is up"])
+def test_it_has_at_most_25_lines_of_80_columns(results: Results, integrity: Integrity | None, state: str) -> None:
+    shown = told(replace(results, integrity=integrity, state=state)).splitlines()
+    assert len(shown) <= 25
+    assert max(map(len, [line for line in shown if not line.startswith("Report: ")])) <= 80
+
+
+def test_it_names_the_count_the_answers_the_report_and_what_comes_next(results: Results) -> None:
+    shown, words = told(results), flat(results)
+    judged = [one for cell in results.cells for one in cell.judged]
+    decided = sum(one.verdict in {"better", "worse", "equivalent"} for one in judged)
+    assert words.startswith(f"{results.study}: {decided} of {len(judged)} comparison")
+    assert shown.endswith(f"\nReport: {report_of(results)}\n")
+    assert "\nNext, for your own program: hugewise advise" in shown or results.study != "demo"
+    for one in answers(results):
+        if one.state == "set":
+            assert f"▲ Set `{one.setting}`" in shown
+        elif one.state == "undecided":
+            assert "? Undecided" in shown
+        elif one.state == "none":
+            assert f"– No answer for {one.cell}: " in shown
+    (table,) = blocks(summary(results), Table)
+    assert 1 <= len(table.rows) <= 9
+    whole = sum(len(cell.comparisons) for cell in results.cells)
+    assert (f"{len(table.rows)} of {whole} comparisons; the others are in the report" in shown) == (
+        len(table.rows) < whole
+    )
+
+
+def test_what_comes_next_hangs_on_the_answer() -> None:
+    mine = replace(plain(), study="mine")
+    assert f"\nTo set it: hugewise report {mine.folder} --output deploy\n" in told(mine)
+    open_ = replace(mine, cells=mine.cells[1:])
+    assert [one.state for one in answers(open_)] == ["undecided"]
+    assert "\nMore time decides more: --time." in told(open_)
+    assert "Next, for your own program: hugewise advise -- ./your-program\n" in told(plain())
+
+
+def test_of_many_comparisons_those_that_answers_rest_on_come_first() -> None:
+    (table,) = blocks(summary(large()), Table)
+    assert len(table.rows) >= 3
+    assert [row[:2] for row in table.rows] == [
+        (f"redis number={place}", "hugetlb-2m") for place in range(len(table.rows))
+    ], "cells are told by what not all of them have"
+
+
+def test_noise_is_the_standard_deviation_of_log_ratios_of_pairs() -> None:
+    """By hand: the log-ratios ln 1.1, ln 1.2 and ln 1.6 of one arm deviate by 0.1961, those of the other by 0.0491."""
+    whole = plain()
+    cell = replace(whole.cells[0], cell="pairs")
+    ratios = {"thp": (1.1, 1.2, 1.6), "mthp-64k": (2.0, 2.1, 2.2063)}
+    made = [
+        attempt(block, order, "pairs", arm, metric=LATENCY.name, value=value)
+        for block in range(3)
+        for order, (arm, value) in enumerate(
+            [("base", 100.0 + block), *((arm, (100.0 + block) * known[block]) for arm, known in ratios.items())]
+        )
+    ]
+    of_thp = [math.log(ratio) for ratio in ratios["thp"]]
+    mean = sum(of_thp) / 3
+    deviation = math.sqrt(sum((one - mean) ** 2 for one in of_thp) / 2)
+    assert deviation == pytest.approx(0.1961, abs=1e-4)
+    results = replace(whole, cells=(cell,), attempts=tuple(made))
+    assert pair_deviation(results, cell) == pytest.approx((deviation + 0.0491) / 2, abs=1e-4), "the median of the arms"
+    assert "Noise (standard deviation of a pair): pairs 12%.\n" in told(results)
+    failed = tuple(replace(one, state="failed") if one.arm == "mthp-64k" else one for one in made)
+    assert pair_deviation(replace(results, attempts=failed), cell) == pytest.approx(deviation)
+    few = tuple(one for one in made if one.block == 0)
+    assert pair_deviation(replace(results, attempts=few), cell) is None
+    assert "Noise" not in told(replace(results, attempts=few))
+
+
+def test_of_many_cells_the_least_and_the_most_noise_is_named() -> None:
+    whole = large()
+    noise = {cell.cell: pair_deviation(whole, cell) or 0.0 for cell in whole.cells}
+    least, most = (pick(noise, key=noise.__getitem__) for pick in (min, max))
+    ends = (f"redis {cell.split()[2]} {times(100 * noise[cell])}%" for cell in (least, most))
+    assert f"Noise (standard deviation of a pair): {' to '.join(ends)}." in flat(whole)
+
+
+@pytest.mark.parametrize("make", [plain, example, large])
+def test_earlier_runs_and_a_failed_attempt_are_named(make: object) -> None:
+    results = make()  # type: ignore[operator]
+    assert f"{len(results.earlier)} earlier run" in flat(results)
+    assert f"on this host: {EARLIER}" in flat(results)
+    assert "Failed: " in flat(results)
+    good = tuple(one for one in results.attempts if one.state != "failed")
+    assert "Failed: " not in flat(replace(results, attempts=good))
+    assert "earlier run" not in flat(replace(results, earlier=(), earlier_shared={}))
+
+
+def test_a_long_reason_is_cut_and_the_notes_that_are_left_out_are_counted() -> None:
+    shown = flat(large())
+    assert "Failed: 15 attempts of mthp-64k on redis number=0: " in shown
+    assert "it ended with status 1:" in shown
+    assert REASON not in shown
+    assert "... (in the report) (and " in shown
+    assert " more notes, in the report)" in shown
+
+
+def test_control_characters_of_names_and_reasons_are_escaped() -> None:
+    whole = example()
+    (evil,) = (cell for cell in whole.cells if cell.cell == HOSTILE)
+    attempts = tuple(one for one in whole.attempts if one.cell == HOSTILE)
+    results = replace(whole, study=f"demo\x1b[2J{HOSTILE}", cells=(evil,), attempts=attempts, earlier=(f"a/{HOSTILE}",))
+    for found in (results, whole, replace(results, state="interrupted", left_out=(), disturbances=(HOSTILE,))):
+        shown = told(found)
+        assert [one for one in shown if not one.isprintable() and one != "\n"] == []
+        assert len(shown.splitlines()) <= 25
+    assert "[31m]]> [bold] | `tick`" in flat(results), "the text is there, and no markup"
+
+
+def test_the_last_hash_stands_alone_in_its_line() -> None:
+    results = replace(plain(), integrity=RECORDS[1], state="finished")
+    assert f"\nLast hash: {HASH}\n" in told(results)
+    interrupted = flat(replace(results, state="interrupted"))
+    assert "nobody can tell who has not noted its last hash (hugewise report --expect HASH)." in interrupted
+    assert f"{BROKEN} (and 8 more)" in flat(replace(results, integrity=RECORDS[4]))
+
+
+def test_its_lines_say_nothing_twice(results: Results) -> None:
+    lines = [one.text for one in blocks(summary(results), Line)]
+    assert lines and len({*lines}) == len(lines)
