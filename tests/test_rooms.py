@@ -55,10 +55,3 @@ def test_the_readme_has_the_same_rows() -> None:
     beside = {"probe", "tests", "bench"}
     assert [sorted(row) for row in told if not {*row} & (GROUND | beside)] == expected
     assert {name for row in told for name in row} == rooms().keys() | GROUND | beside
-
-
-def test_no_file_is_long() -> None:
-    lines = {
-        path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCE.rglob("*.py")
-    }
-    assert {path: count for path, count in lines.items() if count > 400} == {}, "split it where its words change"
