@@ -100,7 +100,7 @@ class _BegunError(HugewiseError):
 @pytest.mark.parametrize(
     ("words", "kept"),
     [
-        (("plan", "demo", "--only", "fault", "--pilot", "6"),) * 2,
+        (("plan", "demo", "--only", "fresh-memory", "--pilot", "6"),) * 2,
         (("calibrate", "--pairs", "12", "--seed", "ab" * 16), ("calibrate", "--pairs", "12", "--seed", "SEED")),
         (("advise", "--time", "4m", "--", "true", "--seed", "42"),) * 2,
     ],

@@ -35,7 +35,7 @@ def completed(line: str, here: Path, shell: str = "bash") -> list[str]:
         ("hugewise run no/such", ["file,no/such"]),
         ("hugewise run --policy base -- ./pro", ["file,./pro"]),
         ("hugewise run --policy base,mad", ["plain,base,madvise"]),
-        ("hugewise run demo --only chase-inside,chase-f", ["plain,chase-inside,chase-far"]),
+        ("hugewise run demo --only random-access,fr", ["plain,random-access,fresh-memory"]),
         ("hugewise run tiny.toml --arms ", ["plain,base", "plain,thp"]),
         ("hugewise run no-such --arms ", []),
         ("hugewise doctor lpc-2024-mthp --scale ", ["plain,published", "plain,sizes"]),

@@ -94,8 +94,9 @@ def sleeping(*seconds: str) -> list[int]:
 def test_a_command_that_fails_is_said_to_fail(call: Call, tmp_path: Path) -> None:
     results, out = measured(call, tmp_path, command=["sh", "-c", "exit 3"], policies="base,thp")
     assert {attempt.state for attempt in results.attempts} == {"failed"}
-    assert "base on command: 2 attempts: exit status 3" in out
-    assert "thp on command: 2 attempts: exit status 3" in out
+    assert re.search(r"Failed: 2 attempts of (base|thp) on command: exit status 3 \(and 1 more, in the report\)", out)
+    told = Path(results.folder, "report.md").read_text(encoding="utf-8")
+    assert all(re.search(rf"\| {arm} .*exit status 3", told) for arm in ("base", "thp"))
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -130,7 +131,8 @@ def test_a_programs_path_is_taken_as_it_is_written(call: Call, tmp_path: Path, m
     attempts = sorted(Path(results.folder).glob("attempts/b*"))
     assert [(path / "stdout").stat().st_size for path in attempts] == [3_000_000] * 4
     assert {stat.S_IMODE((path / "spec.json").stat().st_mode) for path in attempts} == {0o600}
-    assert "Which pages for: ./here.sh" in out
+    assert results.question == "Which pages for: ./here.sh"
+    assert results.question in Path(results.folder, "report.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -158,7 +160,7 @@ def test_proof_by_counters_and_another_metric(call: Call, tmp_path: Path) -> Non
         call, tmp_path, "--proof", "counters", "--metric", "cpu_s", "--share", "0",
         command=["true"], policies="base,thp",
     )  # fmt: skip
-    assert "cpu_s in" in out
+    assert "Change of cpu_s against base." in out
     assert {attempt.delivery.source for attempt in results.attempts} == {"counters"}
     assert results.cells[0].comparisons[0].verdict != "none"
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from hugewise import open_results
-from hugewise.model.results import Integrity, Results
+from hugewise.model.results import Integrity, Results, Verdict
 from hugewise.report.cell_answers import answers
 from hugewise.report.document import Line, Table
 from hugewise.report.numbers import times
 from hugewise.report.summary import pair_deviation, summary
+from tests.build import known
 from tests.build.results import EARLIER, HOSTILE, LATENCY, attempt, example, plain
 from tests.golden import GOLDEN
+from tests.report.test_cell_answers import judged
 from tests.report.told import blocks, printed
 
 RUNS = sorted(path.name for path in (GOLDEN / "runs").iterdir())
@@ -107,6 +110,22 @@ def test_it_names_the_count_the_answers_the_report_and_what_comes_next(results: 
     )
 
 
+def test_each_answer_has_a_line_up_to_four_and_others_are_counted() -> None:
+    several: tuple[tuple[tuple[Verdict, float], ...], ...] = (
+        (("better", 0.6),),
+        (("worse", 1.2), ("better", 0.5)),
+        (("equivalent", 1.0),),
+        (("undecided", 0.9),),
+        (("none", 0.5),),
+    )
+    cells = [replace(judged(*given).cells[0], cell=name) for name, given in zip("abcde", several, strict=True)]
+    lines = ["▲ Set `mthp-64k`, for a", "▲ Set `thp`, for b", "= Leave it at `base`, for c", "? Undecided, for d"]
+    for many in (4, 5):
+        results = replace(plain(), cells=tuple(cells[:many]), attempts=(), earlier=(), left_out=(), disturbances=())
+        assert [line for line in told(results).splitlines() if line in lines] == lines
+        assert ("and 1 more answer, in the report" in told(results)) == (many == 5)
+
+
 def test_what_comes_next_hangs_on_the_answer() -> None:
     mine = replace(plain(), study="mine")
     assert f"\nTo set it: hugewise report {mine.folder} --output deploy\n" in told(mine)
@@ -133,7 +152,7 @@ def test_noise_is_the_standard_deviation_of_log_ratios_of_pairs() -> None:
         attempt(block, order, "pairs", arm, metric=LATENCY.name, value=value)
         for block in range(3)
         for order, (arm, value) in enumerate(
-            [("base", 100.0 + block), *((arm, (100.0 + block) * known[block]) for arm, known in ratios.items())]
+            [("base", 100.0 + block), *((arm, (100.0 + block) * several[block]) for arm, several in ratios.items())]
         )
     ]
     of_thp = [math.log(ratio) for ratio in ratios["thp"]]
@@ -159,9 +178,9 @@ def test_of_many_cells_the_least_and_the_most_noise_is_named() -> None:
 
 
 @pytest.mark.parametrize("make", [plain, example, large])
-def test_earlier_runs_and_a_failed_attempt_are_named(make: object) -> None:
-    results = make()  # type: ignore[operator]
-    assert f"{len(results.earlier)} earlier run" in flat(results)
+def test_earlier_runs_and_a_failed_attempt_are_named(make: Callable[[], Results]) -> None:
+    results = make()
+    assert f"{len(known(results.earlier))} earlier run" in flat(results)
     assert f"on this host: {EARLIER}" in flat(results)
     assert "Failed: " in flat(results)
     good = tuple(one for one in results.attempts if one.state != "failed")

@@ -6,13 +6,13 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.requirements import need_program
+from tests.wait import until
 
 __all__ = ["Running", "memcached", "redis"]
 
@@ -65,20 +65,21 @@ class Running:
             return stream.read(int(stream.readline()[1:])).decode()
 
 
+def _answers(server: Running) -> bool:
+    try:
+        server.items()
+    except OSError:
+        assert server.process.poll() is None, f"it has ended with {server.process.returncode}"
+        return False
+    return True
+
+
 @contextmanager
 def _started(protocol: str, command: list[str], path: Path) -> Iterator[Running]:
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     server = Running(protocol, path, process)
     try:
-        end = time.monotonic() + 10
-        while True:
-            try:
-                server.items()
-                break
-            except OSError:
-                assert process.poll() is None, f"{command} has ended with {process.returncode}"
-                assert time.monotonic() < end, f"{command} does not answer after 10 s"
-                time.sleep(0.01)
+        until(lambda: _answers(server), f"{command} answers")
         yield server
     finally:
         process.send_signal(signal.SIGCONT)

@@ -19,6 +19,7 @@ from hugewise.machine import probe, serving
 from hugewise.machine.load_generator import Load, Timed
 from tests.build import known
 from tests.servers.running import Running, memcached, redis
+from tests.wait import until
 
 KEYS = 20_000
 
@@ -162,17 +163,14 @@ def test_an_open_loop_keeps_the_rate_and_says_when_it_could_not(server: Running)
 def test_a_stop_of_the_server_shows_in_the_open_loop(server: Running) -> None:
     load([server], "--preload")
     rate, duration, pause = 1000, 2.0, 0.2
-
-    def stop() -> None:
+    gets = "keyspace_hits" if server.protocol == "redis" else "get_hits"
+    before = server.stat(gets)
+    with let_go([server], "--rate", str(rate), "--duration", str(duration)) as process:
+        until(lambda: server.stat(gets) > before, "its measured part has begun")
         server.process.send_signal(signal.SIGSTOP)
         time.sleep(pause)
         server.process.send_signal(signal.SIGCONT)
-
-    with let_go([server], "--rate", str(rate), "--duration", str(duration)) as process:
-        timer = threading.Timer(0.5, stop)
-        timer.start()
         output, _ = process.communicate(timeout=60)
-        timer.join()
     said = next(event for event in probe.decode(output.splitlines(keepends=True)) if isinstance(event, Load))
     assert said.timed is not None
     latency = known(said.timed.latency)
@@ -239,7 +237,7 @@ def test_a_server_that_ends_while_another_is_asked_is_noticed() -> None:
         with let_go([one, two], *options) as process:
             timer = threading.Timer(0.3, two.process.kill)
             timer.start()
-            output, _ = process.communicate(timeout=20)
+            output, _ = process.communicate(timeout=60)
         (error,) = (e for e in probe.decode(output.splitlines(keepends=True)) if isinstance(e, probe.Error))
         assert (error.fault, error.before_timed) == ("workload", False)
         assert two.address in error.message
@@ -282,7 +280,7 @@ def test_a_server_that_ends_in_the_timed_phase_is_the_workloads_fault(server: Ru
     with let_go([server], "--duration", "30") as process:
         timer = threading.Timer(0.3, server.process.kill)
         timer.start()
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     errors = [e for e in probe.decode(output.splitlines(keepends=True)) if isinstance(e, probe.Error)]
     assert [(error.fault, error.before_timed) for error in errors] == [("workload", False)]

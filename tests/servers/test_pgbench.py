@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from hugewise.model.trial import Attempt
-from hugewise.stats.steady import change_within
 from hugewise.workloads import _postgres
 from hugewise.workloads.pgbench import WORKLOAD, Pgbench, database_bytes
 from tests.build import known
 from tests.build.workloads import given
 from tests.requirements import need
 from tests.servers.trying import accepted, quick, short_pool
+
+pytestmark = pytest.mark.whole
 
 # Small, but every part of an attempt is there: the database fills most of the buffers.
 PARAMETERS = {"shared_buffers": "40m", "scale": 2, "clients": 2, "duration": "1s", "lead": "1s"}
@@ -57,24 +58,15 @@ def test_pages_of_the_buffers_are_proven_in_a_backend(folder: Path) -> None:
     for attempt in found.values():
         metrics = attempt.metrics
         assert set(metrics) >= {metric.name for metric in WORKLOAD.metrics}
-        assert known(metrics["tps"]) > 10
+        assert known(metrics["tps"]) > 0
+        # The first change of a page after a checkpoint would log the page whole (8 KiB), fewer of them with every
+        # second: the rate would rise.
+        assert 100 < known(metrics["wal_bytes"]) < 1000
         assert known(metrics["latency_p50_ms"]) > 0
         assert attempt.facts["database_bytes"] == pytest.approx(39_000_000, rel=0.05)
 
 
-def test_the_rate_has_settled_when_it_is_measured(folder: Path) -> None:
-    """Each change of a page after a checkpoint would log the page whole, fewer of them with every second: in every
-    attempt the rate would rise, by a quarter and more. What else the machine does can move it in one.
-    """
-    large = {**PARAMETERS, "shared_buffers": "240m", "scale": 10, "duration": "12s", "lead": "4s"}
-    found = quick(folder, "pgbench", ["base", "hugetlb-2m"], large)
-    accepted(found)
-    changes = [known(change_within(attempt.series)) for attempt in found.values()]
-    assert min(changes) <= 0.1, [(attempt.arm, attempt.series) for attempt in found.values()]
-    logged = [known(attempt.metrics["wal_bytes"]) for attempt in found.values()]
-    assert max(logged) < 1000, logged  # 362 and 366 without whole pages
-
-
+@pytest.mark.soak
 def test_a_given_work_is_done_whatever_time_it_takes(folder: Path) -> None:
     found = quick(folder, "pgbench", ["base", "hugetlb-2m"], {**PARAMETERS, "transactions": 401})
     accepted(found)
@@ -85,6 +77,7 @@ def test_a_given_work_is_done_whatever_time_it_takes(folder: Path) -> None:
     assert known(found["base"].metrics["wal_bytes"]) > 100
 
 
+@pytest.mark.soak
 def test_analytic_queries_find_the_same_in_data_that_are_made_anew(folder: Path, tmp_path: Path) -> None:
     """Five queries a client and round, over pages that a backend has; the tables are of the same size."""
     asked = {**PARAMETERS, "mode": "analytic", "transactions": 20}
@@ -102,6 +95,7 @@ def test_analytic_queries_find_the_same_in_data_that_are_made_anew(folder: Path,
     assert anew_bytes == pytest.approx(bytes_, abs=16 * 8192)
 
 
+@pytest.mark.soak
 def test_half_a_pool_is_not_delivered_where_the_server_would_hide_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
