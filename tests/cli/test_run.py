@@ -126,7 +126,7 @@ def test_a_programs_path_is_taken_as_it_is_written(call: Call, tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here.sh").write_text("#!/bin/sh\nhead -c 3000000 /dev/zero\n")
     (tmp_path / "here.sh").chmod(0o755)
-    results, out = measured(call, tmp_path / "results", command=["./here.sh"])
+    results, _ = measured(call, tmp_path / "results", command=["./here.sh"])
     assert {attempt.state for attempt in results.attempts} == {"accepted"}
     attempts = sorted(Path(results.folder).glob("attempts/b*"))
     assert [(path / "stdout").stat().st_size for path in attempts] == [3_000_000] * 4

@@ -114,12 +114,12 @@ def test_each_answer_has_a_line_up_to_four_and_others_are_counted() -> None:
     several: tuple[tuple[tuple[Verdict, float], ...], ...] = (
         (("better", 0.6),),
         (("worse", 1.2), ("better", 0.5)),
-        (("equivalent", 1.0),),
         (("undecided", 0.9),),
+        (("equivalent", 1.0),),
         (("none", 0.5),),
     )
     cells = [replace(judged(*given).cells[0], cell=name) for name, given in zip("abcde", several, strict=True)]
-    lines = ["▲ Set `mthp-64k`, for a", "▲ Set `thp`, for b", "= Leave it at `base`, for c", "? Undecided, for d"]
+    lines = ["▲ Set `mthp-64k`, for a", "▲ Set `thp`, for b", "? Undecided, for c", "= Leave it at `base`, for d"]
     for many in (4, 5):
         results = replace(plain(), cells=tuple(cells[:many]), attempts=(), earlier=(), left_out=(), disturbances=())
         assert [line for line in told(results).splitlines() if line in lines] == lines
