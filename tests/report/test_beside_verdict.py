@@ -94,7 +94,7 @@ def test_findings_stand_with_their_verdict() -> None:
     assert [one.findings for one in verdicts.verdicts] == [tuple(findings(one)) for one in ranked(results.cells[0])]
     assert [one.findings[0].leads for one in verdicts.verdicts] == [False, True], "the better one first"
     leading = verdicts.verdicts[1].findings[0].text
-    assert [one.text[:100] for one in blocks(summary(results), Line)].count(leading[:100]) == 1
+    assert [one.text[:80] for one in blocks(summary(results), Line)].count(leading[:80]) == 1
     (row, _) = reading.DictReader(io.StringIO(csv.comparisons(results)))
     assert (row["spread.shown"], row["spread.ratio"], row["spread.pairs"]) == ("wider", "9.8", "40")
 
