@@ -2,8 +2,8 @@
 
     python -m bench.demo
 
-Each run is `hugewise run studies/demo.toml` into a folder of its own. The status is 1 where fewer than TARGET of its
-comparisons are decided, a cell has no answer, or the run takes longer than LONGEST seconds.
+Each run is `hugewise run studies/demo.toml` into a folder of its own. The status is 1 where more than OPEN of its
+comparisons are undecided, a cell has no answer, or the run takes longer than LONGEST seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hugewise.model.results import Results
 __all__ = ["main"]
 
 HERE = Path(__file__).parent.parent
-TARGET = 7  # of 8 comparisons
+OPEN = 1  # comparisons that may stay undecided
 LONGEST = 240.0
 LOOPS = 2
 DECIDED = ("better", "worse", "equivalent")
@@ -41,7 +41,7 @@ class Found(NamedTuple):
 
     @property
     def good(self) -> bool:
-        return self.decided >= TARGET and self.answered == self.cells and self.seconds <= LONGEST
+        return self.decided >= self.comparisons - OPEN and self.answered == self.cells and self.seconds <= LONGEST
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def run(study: Path = HERE / "studies" / "demo.toml") -> Found:
     with tempfile.TemporaryDirectory(prefix="hugewise-demo-") as folder:
         began = time.monotonic()
         command = [str(Path(sys.executable).parent / "hugewise"), "run", str(study), "--results", folder]
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         seconds = time.monotonic() - began
         (report,) = Path(folder).glob("*/*/report.json")
         return found(report.read_bytes(), seconds)
@@ -84,7 +84,7 @@ def told(name: str, one: Found) -> str:
 
 def main() -> int:
     """Print both runs; 1 where one of them is below the target."""
-    print(f"the demo (target: {TARGET} comparisons and every cell within {LONGEST:.0f} s)")
+    print(f"the demo (target: all comparisons but {OPEN}, and every cell, within {LONGEST:.0f} s)")
     ran: list[Found] = []
     for name, loops in (("quiet", 0), (f"beside {LOOPS} busy loops", LOOPS)):
         with busy(loops):

@@ -22,12 +22,12 @@ def test_decided_comparisons_and_answered_cells_are_counted() -> None:
     ("change", "good"),
     [
         ({}, True),
-        ({"decided": demo.TARGET - 1}, False),
+        ({"decided": 6}, False),
         ({"answered": 2}, False),
         ({"seconds": demo.LONGEST + 1}, False),
     ],
 )
 def test_the_target_takes_decisions_answers_and_time(change: dict[str, int], good: bool) -> None:
-    found = demo.Found(demo.TARGET, 8, 3, 3, demo.LONGEST)._replace(**change)
+    found = demo.Found(7, 8, 3, 3, demo.LONGEST)._replace(**change)
     assert found.good is good
     assert ("below the target" in demo.told("quiet", found)) is not good

@@ -19,9 +19,8 @@ from hugewise.model.results import CellResult
 from hugewise.report import csv as tables
 from hugewise.report import forecast as report
 from hugewise.report.cell_answers import selection
-from hugewise.report.document import Document
-from hugewise.report.sections.answer import brief
 from hugewise.report.sections.effects import declared_table
+from hugewise.report.summary import summary
 from hugewise.store.records import CellRecord
 from tests.analysis.test_forecast import cell, normal, the_study, write_run
 from tests.build import known
@@ -106,9 +105,9 @@ def test_they_stand_among_the_changes_with_their_verdicts_and_not_again_as_media
 
 
 def test_a_reader_of_the_short_report_sees_which_one_carries_the_claim(tmp_path: Path) -> None:
-    sections = tuple(brief(analysis.analyze(a_run(tmp_path))))
-    said = printed(Document(title="", lead=(), sections=sections))
-    assert "server_cpu_us: " in said and "page_faults: " in said
+    said = printed(summary(analysis.analyze(a_run(tmp_path))))
+    assert {"▲ better", "▼ worse"} <= {line[-8:].strip() for line in said.splitlines()}
+    assert "thp, s" in said and "thp, p" in said
 
 
 def test_how_many_comparisons_share_the_error_rate_is_told_with_all_of_them(tmp_path: Path) -> None:

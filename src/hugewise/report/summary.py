@@ -12,6 +12,7 @@ from rich.console import Console
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
+from hugewise.report.also_judged import also_judged
 from hugewise.report.cell_answers import SameAnswer, answers, claims, joined, price, ranked, resting
 from hugewise.report.document import Block, Document, Headline, Line, Note, Section, table
 from hugewise.report.earlier import earlier
@@ -82,6 +83,8 @@ def _title(results: Results) -> str:
     claimed = _claimed(results)
     decided = sum(one.verdict in _DECIDED for one in claimed)
     took = format_duration(max(results.ended - results.started, 0.0))
+    if not claimed:
+        return printable(f"{_cut(results.study)}: {results.state} after {took}")
     many = f"{len(claimed)} comparison{'' if len(claimed) == 1 else 's'}"
     return printable(f"{_cut(results.study)}: {decided} of {many} decided in {took} ({results.state})")
 
@@ -139,13 +142,20 @@ def _names(results: Results) -> Mapping[str, str]:
 
 def _table(results: Results, most: int) -> Block:
     """A row for each comparison; where they are too many, first for the one that the answer of each cell rests on."""
-    every = [(cell, one) for cell in results.cells for one in ranked(cell)]
+    every = [
+        (cell, one, of)
+        for cell in results.cells
+        for one, of in (
+            *((one, "") for one in ranked(cell)),
+            *((also.comparison, f", {also.end_point or also.name}") for also in also_judged(cell)),
+        )
+    ]
     rows = sorted(every, key=lambda row: row[1] is not resting(row[0]))[:most] if len(every) > most else every
     told, before = [], ""
-    for cell, one in (row for row in every if row in rows):
+    for cell, one, of in (row for row in every if row in rows):
         name = "" if cell.cell == before else _names(results)[cell.cell]
         before = cell.cell
-        arm = _cut(printable(one.arm), _ARM)
+        arm = _cut(printable(f"{one.arm}{of}"), _ARM)
         told.append((name, arm, _effect(one), str(one.n), f"{SYMBOLS[one.verdict]} {one.verdict}"))
     caption = f"{len(told)} of {len(every)} comparisons; the others are in the report" if len(told) < len(every) else ""
     return table(caption, ("cell", "policy", "change (interval)", "pairs", "verdict"), told, 2)
@@ -207,7 +217,7 @@ def _notes(results: Results) -> Iterator[str]:
         yield f"Failed: {several} of {arm} on {names.get(where, where)}: {reason}{_more(len(failed) - 1)}"
     for cell, answer in zip(results.cells, answers(results), strict=True):
         for one in cell.comparisons:
-            if one.verdict == "none" and one.reason and answer.state != "none":
+            if one.verdict == "none" and one.reason and answer.state != "none" and claims(cell, one):
                 yield f"No verdict on {one.arm} in {cell.cell}: {plain(printable(one.reason))}"
             yield from (found.text for found in findings(one) if found.leads)
     if results.guests is not None and (how := guests.accelerated(results.guests)):
@@ -238,8 +248,12 @@ def _more(others: int) -> str:
 def _next(results: Results) -> str:
     """The command that a reader of the answer needs."""
     set_ = any(one.state in ("set", "weigh") for one in answers(results))
+    if results.state == "interrupted":
+        return f"To go on: hugewise resume {printable(results.folder)}"
     if results.study == "demo":
         return "Next, for your own program: hugewise advise -- ./your-program"
     if set_:
         return f"To set it: hugewise report {printable(results.folder)} --output deploy"
-    return "More time decides more: --time. How each figure was measured is in the report."
+    if results.state == "time is up" and any(one.verdict == "undecided" for one in _claimed(results)):
+        return "More time decides more: --time. How each figure was measured is in the report."
+    return "How each figure was measured is in the report."

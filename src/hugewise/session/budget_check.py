@@ -28,6 +28,7 @@ __all__ = ["BudgetCheck", "Open"]
 
 _SETTLED = 3  # blocks of each cell after which the time of a block is known
 _SLOW = 1.25  # times the usual time of a block: first blocks start programs and fill caches
+_UNKNOWN = 2.0  # the same while the blocks of a cell are not measured, and taken for those of the others
 _SPARE = 1  # pairs beyond the least: the scores of real data can take one more
 _RECENT = 5  # blocks of a cell that its time is known from
 
@@ -58,7 +59,7 @@ class BudgetCheck:
     def observe(self, block: Block) -> None:
         """Take in the time of a complete block."""
         if block.state == "complete" and block.seconds is not None and block.attempts:
-            self._took[block.cell].append(_Took(block.seconds, len(block.attempts)))
+            self._took[block.cell].append(_Took(block.seconds, len(block.arms) or len({a.arm for a in block.attempts})))
 
     def measured(self, cell: Cell) -> bool:
         """Whether the time of a block of this cell is known."""
@@ -99,13 +100,25 @@ class BudgetCheck:
         ]
         return min((one for one in every if one is not None), default=None)
 
-    def shortage(self, comparisons: Sequence[Open], left: float) -> str | None:
-        """Why none of the open `comparisons` can be decided in the `left` seconds, and the cure; told once."""
+    def told(self, comparisons: Sequence[Open], late: Sequence[Open], left: float) -> str | None:
+        """A line, once, with the time that would do: which of the open `comparisons` wait (`late`), or that the `left`
+        seconds suffice for none. None where there is room for all.
+        """
         least, time = self.least(), self.study.budget.time
         if time is None or least is None or self._told or not comparisons:
             return None
+        if late:
+            self._told = True
+            names = ", ".join(f"{one[0].cell.id} ({', '.join(each.arm for each in one)})" for one in _by_cell(late))
+            return (
+                f"the time of {format_duration(time)} has no room for verdicts on all comparisons: {names}"
+                f" {'waits' if len(late) == 1 else 'wait'} until the others are decided"
+                f" (for all: {more_time(time - left + self._needed(comparisons), asked=self.asked)})"
+            )
         first = comparisons if self.study.method == "fixed-n" else comparisons[:1]
-        if self._needed(first, spare=0) <= left * self._doubt(comparisons):
+        if not any(self.measured(one.cell) for one in first) or self._needed(first, 0) <= left * self._doubt(
+            comparisons
+        ):
             return None
         self._told = True
         round_, done = self._round(comparisons), max(one.pairs for one in comparisons)
@@ -115,42 +128,22 @@ class BudgetCheck:
         fits = f"about {several} of each comparison fit into the time of {format_duration(time)}"
         return f"{fits}, and a verdict takes at least {least}: {more_time(needed, asked=self.asked)}"
 
-    def told(self, late: Sequence[Open], comparisons: Sequence[Open], left: float) -> str:
-        """A line on those of the open `comparisons` that wait from now on (`late`), with the time that all would take.
-        No shortage is told after it.
-        """
-        self._told = True
-        names = [f"{one[0].cell.id} ({', '.join(each.arm for each in one)})" for one in _by_cell(late)]
-        wait = "waits" if len(late) == 1 else "wait"
-        time = self.study.budget.time
-        assert time is not None
-        enough = more_time(time - left + self._needed(comparisons), asked=self.asked)
-        return (
-            f"the time of {format_duration(time)} has no room for verdicts on all comparisons:"
-            f" {', '.join(names)} {wait} until the others are decided (for all: {enough})"
-        )
-
     def _doubt(self, comparisons: Sequence[Open]) -> float:
         """By how much the time of a block may turn out shorter than the first ones say."""
-        settled = all(len(self._took.get(one.cell.id, ())) >= _SETTLED for one in comparisons)
-        return 1.0 if settled else _SLOW
+        fewest = min((len(self._took.get(one.cell.id, ())) for one in comparisons), default=0)
+        return _UNKNOWN if fewest == 0 else _SLOW if fewest < _SETTLED else 1.0
 
     def _round(self, comparisons: Sequence[Open]) -> float:
-        """Seconds of one block of each cell that has some of these comparisons and was measured."""
-        cells = ((several[0].cell, len(several)) for several in _by_cell(comparisons))
-        return sum(self.seconds(cell, arms) for cell, arms in cells if self.measured(cell))
+        """Seconds of one block of each cell that has some of these comparisons."""
+        return sum(self.seconds(several[0].cell, len(several)) for several in _by_cell(comparisons))
 
     def _needed(self, comparisons: Sequence[Open], spare: int = _SPARE) -> float:
-        """Seconds until each of these comparisons has the pairs that a verdict takes; 0.0 while a cell is not measured,
-        as nothing is known then.
-        """
+        """Seconds until each of these comparisons has the pairs that a verdict takes."""
         least = self.least()
         assert least is not None
         total = 0.0
         for several in _by_cell(comparisons):
             cell, arms = several[0].cell, len(several)
-            if not self.measured(cell):
-                return 0.0
             pairs = max(0, least + spare - min(one.pairs for one in several))
             share = 1.0 if cell.at_most is None else max(1.0, arms / (cell.at_most - 1))  # blocks that a pair takes
             total += pairs * share * self.seconds(cell, arms)

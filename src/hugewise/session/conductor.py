@@ -56,8 +56,7 @@ class Conductor:
     _cure: str | None = None  # of what could not be started last
     _complete: Counter[str] = field(default_factory=Counter)
     _pairs: Counter[tuple[str, str]] = field(default_factory=Counter)  # of cell and arm
-    _waiting: set[tuple[str, str]] = field(default_factory=set)  # cell and arm, until all others are decided
-    _waited: set[tuple[str, str]] = field(default_factory=set)  # that were told to wait
+    _waiting: frozenset[tuple[str, str]] = frozenset()  # cell and arm
     _failing: Failing = field(default_factory=Failing)
     _in_session: Counter[str] = field(default_factory=Counter)
     _budget: BudgetCheck = field(init=False)
@@ -88,7 +87,6 @@ class Conductor:
         self._start = self.clock.up() - self.run.active_seconds
         for block in self.run.blocks:
             self._observe(block, now=False)
-        self._share_time()
         done, planned = self._progress()
         self.listener(progress.Started(self.folder.run, str(self.folder.path), planned, done, self.study.budget.time))
         if self.run.left_open is not None:
@@ -101,7 +99,7 @@ class Conductor:
             if self._session_over(cell):
                 return None
             block = self._new_block(cell)
-            if self._open_arms(cell) and (why := self._failing.give_up(cell.id, (arm.name for arm in cell.arms))):
+            if self._undecided(cell) and (why := self._failing.give_up(cell.id, (arm.name for arm in cell.arms))):
                 self._note(f"{why}: the cell is given up")
             useless = 0 if block.state == "complete" else useless + 1
             hopeless = useless and not self._complete and not any(self._open_arms(each) for each in self.cells)
@@ -131,15 +129,19 @@ class Conductor:
 
     def _open_cells(self) -> list[Cell]:
         """Cells that are not decided yet; when no other is left, once more those that were given up."""
+        self._share_time()
         cells = [cell for cell in self.cells if self._open_arms(cell)]
         if cells or all(cell.id in self._failing for cell in self.cells) or not self._failing.again():
             return cells
+        self._share_time()
         return [cell for cell in self.cells if self._open_arms(cell)]
 
     def _open_arms(self, cell: Cell) -> list[Arm]:
-        """Arms that are not decided yet, and do not wait for others."""
+        """Arms that are not decided yet, and do not wait for others; unjudged ones beside a judged one alone."""
         open_ = {method.contrast.arm for method in self._undecided(cell)}
-        return [arm for arm in cell.arms if arm.name in open_ and (cell.id, arm.name) not in self._waiting]
+        arms = [arm for arm in cell.arms if arm.name in open_ and (cell.id, arm.name) not in self._waiting]
+        judged = any(arm.name not in self.study.unjudged for arm in arms)
+        return arms if judged or not self._waiting else []
 
     def _undecided(self, cell: Cell) -> list[Method]:
         if cell.id in self._failing:
@@ -179,26 +181,23 @@ class Conductor:
     def _late(self, cell: Cell) -> bool:
         return self._expected(cell) > self._time_left() or self._time_left() == 0
 
-    def _open_comparisons(self) -> list[Open]:
-        """In the order of the study; those that wait are left out."""
+    def _to_decide(self) -> list[Open]:
+        """The comparisons that can still have a verdict, in the order of the study."""
         return [
-            Open(cell, arm.name, self._pairs[cell.id, arm.name]) for cell in self.cells for arm in self._open_arms(cell)
+            Open(cell, arm.name, self._pairs[cell.id, arm.name])
+            for cell in self.cells
+            for arm in cell.arms
+            if arm.name not in self.study.unjudged
+            and any(one.contrast.arm == arm.name and one.decision().verdict != "none" for one in self._undecided(cell))
         ]
 
     def _share_time(self) -> None:
-        """Have the last comparisons wait where the time has no room for verdicts on all; say once what waits, and once
-        where there is no room for any verdict.
-        """
-        if self._waiting and not self._open_comparisons():
-            self._waiting.clear()
-        comparisons, left = self._open_comparisons(), self._time_left()
-        if (why := self._budget.shortage(comparisons, left)) is not None:
+        """Have the last comparisons wait where the time has no room for verdicts on all; say it once."""
+        comparisons, left = self._to_decide(), self._time_left()
+        late = self._budget.waiting(comparisons, left)
+        self._waiting = frozenset((one.cell.id, one.arm) for one in late)
+        if (why := self._budget.told(comparisons, late, left)) is not None:
             self.listener(progress.Message(why))
-        late = {(one.cell.id, one.arm): one for one in self._budget.waiting(comparisons, left)}
-        self._waiting |= late.keys()
-        if new := [one for each, one in late.items() if each not in self._waited]:
-            self._waited |= late.keys()
-            self._note(self._budget.told(new, comparisons, left))
 
     def _note(self, text: str) -> None:
         """Say it now, and in the report."""
@@ -305,7 +304,6 @@ class Conductor:
         new = sum(not self._budget.measured(each) and self._remaining(each) > 0 for each in self.cells)
         open_ = functools.partial(_open, [method for method in self.methods if method.contrast.cell == cell])
         self.listener(progress.BlockEnded(number, cell, state, done, planned, self._left(), new, open_))
-        self._share_time()
         return closed
 
     def _paired(self, cell: str, attempts: Sequence[Attempt]) -> bool:

@@ -169,8 +169,8 @@ class Sequential:
         """Ends of the t interval of the usable pairs, as ratios; None for fewer than three pairs, and where a pair has
         no log-ratio.
         """
-        values = [pair.log_ratio for pair in self.pairs.usable if pair.log_ratio is not None]
-        tests = paired(values) if len(values) == len(self.pairs.usable) else None
+        values = self.usable.pairs.values
+        tests = paired(values) if all(map(math.isfinite, values)) else None
         ends = tests.interval(self.alpha) if isinstance(tests, Student) and tests.n >= _PROVISIONAL else None
         if ends is None or not math.isfinite(high := ratio_of(ends[1])):
             return None
