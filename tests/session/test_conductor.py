@@ -919,7 +919,7 @@ def test_cells_share_the_time(stage: Stage) -> None:
     """The last comparison waits, and the first has all of the time."""
     (told,) = shortages(stage, cell("one", "thp"), cell("two", "thp"))
     assert told == (
-        f"after 2: the time of {format_duration(2 * LEAST + 2)} has no room for verdicts on all comparisons: two (thp)"
+        f"after 1: the time of {format_duration(2 * LEAST + 2)} has no room for verdicts on all comparisons: two (thp)"
         f" waits until the others are decided (for all: {budget.more_time(4 * (LEAST + 1), asked=False)})"
     )
     cells = [block.cell for block in stage.folder.read().blocks]
