@@ -30,6 +30,7 @@ from hugewise.stats.method import Contrast, Decision, Method
 from hugewise.stats.pairs import Pairs
 from hugewise.stats.power import least_pairs
 from hugewise.stats.sequential import Sequential
+from hugewise.stats.unjudged import Unjudged
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, Noted, Resumed
 from hugewise.study.load import parse
@@ -924,6 +925,34 @@ def test_cells_share_the_time(stage: Stage) -> None:
     )
     cells = [block.cell for block in stage.folder.read().blocks]
     assert (cells.count("one"), cells.count("two")) == (LEAST, 1)
+
+
+@pytest.mark.parametrize("stage", [TIMED.replace("TIME", f"{2 * LEAST + 8}s")], indirect=True)
+def test_what_waits_has_the_time_of_a_cell_that_is_given_up(stage: Stage) -> None:
+    stage.script = all_failing(stage, "one")
+    told = shortages(stage, cell("one", "thp"), cell("two", "thp"))
+    assert "two (thp) waits until the others are decided" in told[0]
+    cells = [block.cell for block in stage.folder.read().blocks]
+    assert cells[:4] == ["one", "two", "one", "one"]
+    assert cells.count("two") == LEAST
+
+
+UNJUDGED = TIMED.replace('method = "sequential"', 'method = "sequential"\nunjudged = ["mthp-64k"]')
+
+
+@pytest.mark.parametrize("stage", [UNJUDGED.replace("TIME", f"{2 * LEAST + 4}s")], indirect=True)
+def test_an_unjudged_arm_is_not_measured_while_what_it_stands_beside_waits(stage: Stage) -> None:
+    """It ends with the judged ones of its cell: measured alone, it would keep the cell open for ever."""
+    one, two = cell("one", "thp"), cell("two", "mthp-64k", "thp")
+    judging = [
+        Sequential(Contrast(each.id, "thp", "base", LOWER), planned=40, alpha=0.01, margin=0.01) for each in (one, two)
+    ]
+    beside = Unjudged(Contrast("two", "mthp-64k", "base", LOWER), judging[1:], planned=40, alpha=0.01, margin=0.01)
+    stage.conduct(
+        [one, two], dict.fromkeys([("one", "thp"), ("two", "thp"), ("two", "mthp-64k")], 0), beside=[*judging, beside]
+    )
+    ran = [(block.cell, len(block.attempts)) for block in stage.folder.read().blocks]
+    assert ran == [("one", 2)] * LEAST + [("two", 3)]
 
 
 @pytest.mark.parametrize("stage", [TIMED.replace("sequential", "screening").replace("TIME", "15s")], indirect=True)

@@ -143,7 +143,8 @@ class BudgetCheck:
         assert least is not None
         total = 0.0
         for several in _by_cell(comparisons):
-            cell, arms = several[0].cell, len(several)
+            cell = several[0].cell
+            arms = len(several) + sum(arm.name in self.study.unjudged for arm in cell.arms)
             pairs = max(0, least + spare - min(one.pairs for one in several))
             share = 1.0 if cell.at_most is None else max(1.0, arms / (cell.at_most - 1))  # blocks that a pair takes
             total += pairs * share * self.seconds(cell, arms)
