@@ -132,6 +132,8 @@ def test_what_comes_next_hangs_on_the_answer() -> None:
     open_ = replace(mine, cells=mine.cells[1:])
     assert [one.state for one in answers(open_)] == ["undecided"]
     assert "\nMore time decides more: --time." in told(open_)
+    assert "More time" not in told(replace(open_, state="finished"))
+    assert f"\nTo go on: hugewise resume {mine.folder}\n" in told(replace(mine, state="interrupted"))
     assert "Next, for your own program: hugewise advise -- ./your-program\n" in told(plain())
 
 

@@ -7,8 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median, stdev
 
-from rich.console import Console
-
+from hugewise.console import TextConsole
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
@@ -65,7 +64,7 @@ def summary(results: Results) -> Document:
 
 def _lines(document: Document) -> int:
     out = io.StringIO()
-    show(document, console=Console(file=out, width=_COLUMNS, force_terminal=False))
+    show(document, console=TextConsole(out), width=_COLUMNS)
     return out.getvalue().count("\n")
 
 
