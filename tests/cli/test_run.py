@@ -54,7 +54,7 @@ def test_a_pattern_that_python_cannot_hold_is_refused(call: Call, tmp_path: Path
 
 def test_what_a_run_shows(finished: Path) -> None:
     shown = (finished.parents[2] / "shown.txt").read_text(encoding="utf-8")
-    assert re.fullmatch(r"\w+: \d of \d comparisons? decided in \d[^()]* s \(finished\)", shown.splitlines()[0])
+    assert re.fullmatch(r"\w+: \d of \d comparisons? decided in \d[^()]*s \(finished\)", shown.splitlines()[0])
     assert "\x1b" not in shown
     assert shown.rstrip().endswith("report.html")
     assert all(len(line) <= 80 for line in shown.splitlines() if not line.startswith("Report: "))
@@ -160,7 +160,7 @@ def test_proof_by_counters_and_another_metric(call: Call, tmp_path: Path) -> Non
         call, tmp_path, "--proof", "counters", "--metric", "cpu_s", "--share", "0",
         command=["true"], policies="base,thp",
     )  # fmt: skip
-    assert "Change of cpu_s against base." in out
+    assert "Change of cpu_s against base." in " ".join(out.split())
     assert {attempt.delivery.source for attempt in results.attempts} == {"counters"}
     assert results.cells[0].comparisons[0].verdict != "none"
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hugewise.errors import StudyError
 from hugewise.plan.plan import Plan, plan
+from hugewise.stats.power import least_pairs
 from hugewise.study import keys
 from hugewise.study.load import command_study, load, parse, read
 from hugewise.study.study import Study, stored_digest
@@ -120,16 +121,14 @@ def test_defaults() -> None:
 def test_the_demo_is_a_study() -> None:
     study = load(DEMO)
     assert [use.name for use in study.policies] == ["base", "thp", "mthp-64k", "hugetlb-2m", "hugetlb-1g"]
-    assert (study.confidence, study.margin, study.budget.time) == (0.99, 0.005, 240.0)
-    assert study.budget.blocks >= 12
-    chases = [use.parameters["bytes"] for use in study.workload if use.name == "chase"]
-    footprints = [size for given in chases for size in (given if isinstance(given, tuple) else (given,))]
-    assert footprints == ["256k", "16m", "1g"]
-    assert {use.name: use.policies for use in study.workload if use.name != "chase"} == {
-        "fault": ("base", "thp", "mthp-64k"),
-        "mmap-perf": ("base", "thp", "mthp-64k"),
+    assert (study.confidence, study.margin, study.budget.time) == (0.95, 0.03, 220.0)
+    least = least_pairs((1 - study.confidence) / 8, study.budget.blocks)
+    assert least is not None and least <= 11  # so that twelve pairs are enough
+    assert {use.label: use.policies for use in study.workload} == {
+        "random-access": None,
+        "fresh-memory": ("base", "thp", "mthp-64k"),
+        "mapping-calls": ("base", "thp", "mthp-64k"),
     }
-    assert study.workload[-1].parameters["calls"] == 100_000
 
 
 def test_a_study_survives_json() -> None:
