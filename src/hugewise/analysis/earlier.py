@@ -125,7 +125,7 @@ def _comparisons(study: Study, opened: Opened) -> dict[bytes, _Key]:
 
 
 def _measured(cell: CellRecord) -> list[Any]:
-    """What is run, but for its arms."""
+    """The cell without its arms: workload, parameters, design, memory."""
     values = without_defaults(cell.values)
     return [cell.workload, values, cell.together, cell.kind, cell.apart, cell.memory_age, cell.memory]
 

@@ -305,7 +305,7 @@ def selection(results: Results) -> str:
 
 
 def claims(cell: CellResult, one: Comparison) -> bool:
-    """Whether a comparison of the cell has a part in the error rate of its study."""
+    """Tell whether a comparison of the cell shares the error rate of its study."""
     return one.method not in _UNCLAIMED and cell.metric_named(one.metric).better != "neutral"
 
 

@@ -130,7 +130,7 @@ def _named(same: SameAnswer, names: Mapping[str, str]) -> str:
 
 
 def _names(results: Results) -> Mapping[str, str]:
-    """What each cell is called here: without the parameters that all cells have."""
+    """A short name for each cell: its name without the parameters that all cells share."""
     words = {cell.cell: cell.cell.split() for cell in results.cells}
     shared = set.intersection(*map(set, words.values())) if len(words) > 1 else set()
     return {
@@ -165,7 +165,7 @@ def _effect(one: Comparison) -> str:
 
 
 def _sure(results: Results) -> Iterator[str]:
-    """What all comparisons share."""
+    """The error rate that all comparisons share; the metric, where all cells have the same."""
     metrics = dict.fromkeys(f"{cell.metric.name} against {cell.baseline}" for cell in results.cells)
     if _claimed(results):
         wrong = numbers.percent(1 - results.confidence)
@@ -206,7 +206,7 @@ def pair_deviation(results: Results, cell: CellResult) -> float | None:
 
 
 def _notes(results: Results) -> Iterator[str]:
-    """What a reader has to know before believing the table: the gravest first."""
+    """Facts that qualify the table, the gravest first."""
     if results.earlier or results.earlier_unread:
         yield earlier(results, 1)
     names = _names(results)

@@ -62,12 +62,12 @@ class BudgetCheck:
             self._took[block.cell].append(_Took(block.seconds, len(block.arms) or len({a.arm for a in block.attempts})))
 
     def measured(self, cell: Cell) -> bool:
-        """Whether the time of a block of this cell is known."""
+        """Tell whether a block of this cell has been timed."""
         return cell.id in self._took
 
     def seconds(self, cell: Cell, arms: int) -> float:
-        """Of a block of the baseline and `arms` arms; from other cells where none of this one was measured; 0.0 before
-        any block.
+        """Estimate the seconds of a block with the baseline and `arms` arms, from the last blocks of the cell, or of
+        all cells while the cell has none; 0.0 before any block.
         """
         known = self._took.get(cell.id) or [one for several in self._took.values() for one in several]
         if not known:

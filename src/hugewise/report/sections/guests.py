@@ -141,7 +141,7 @@ def remarks(guests: Guests) -> Iterator[str]:
 
 
 def accelerated(guests: Guests) -> str:
-    """What ran the guests, in words; empty where it is not known."""
+    """Name what ran the guests, emulator or KVM; empty where the run did not record it."""
     how = {"tcg": "emulated (TCG): counts and sizes, and no times", "kvm": "under KVM", None: ""}[guests.accelerator]
     return f"guests {how}" if how else ""
 
