@@ -3,7 +3,7 @@ PYTHON ?= python3
 # What `make results` is asked for, as it was written: neither make nor a shell looks for anything in it.
 ASKED := STUDY ONLY ARMS SCALE TIME BLOCKS PILOT
 $(foreach name,$(ASKED),$(if $(filter-out undefined,$(origin $(name))),$(eval override export $(name) := $$(value $(name)))))
-PROBE_SOURCES := $(shell find probe/src probe/ground probe/exec probe/layout -name '*.rs' -o -name '*.txt' -o -name Cargo.toml) probe/Cargo.toml probe/Cargo.lock probe/pyproject.toml
+PROBE_SOURCES := $(shell find probe/src probe/ground probe/exec probe/layout -name '*.rs' -o -name '*.txt' -o -name Cargo.toml) probe/Cargo.toml probe/Cargo.lock
 CARGO := cargo --quiet
 MANIFEST := --manifest-path probe/Cargo.toml
 LOCKED := --locked $(MANIFEST)
@@ -71,7 +71,7 @@ docs: .venv/ready
 	.venv/bin/python -m hugewise.cli.inspect_reference > docs/reference/inspect-json.md
 	.venv/bin/python tools/words.py > docs/concepts/words.md
 
-.venv/ready: tools/setup.sh tools/launcher.sh pyproject.toml requirements.lock $(PROBE_SOURCES)
+.venv/ready: tools/setup.sh tools/guest-probe.sh tools/launcher.sh pyproject.toml requirements.lock $(PROBE_SOURCES)
 	PYTHON=$(PYTHON) tools/setup.sh
 	@touch $@
 

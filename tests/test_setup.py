@@ -26,7 +26,8 @@ class Bare:
         self.bin.mkdir()
         shutil.copy(SETUP, self.script)
         shutil.copy(SETUP.parent / "uv.txt", self.script.parent)
-        shutil.copy(SETUP.parent / "launcher.sh", self.script.parent)
+        for name in ("launcher.sh", "guest-probe.sh"):
+            shutil.copy(SETUP.parent / name, self.script.parent)
         of_coreutils = (
             "dirname",
             "cut",
@@ -67,8 +68,10 @@ class Bare:
         """Nothing is missing, and uv makes the environment of that Python."""
         for name in ("cc", "python3"):
             self.program(name, "exit 0")
-        built = "probe/target/launcher/release"
-        builds = f"{{ mkdir -p {built}; touch {built}/hugewise-exec {built}/libhugewise_layout.so; }}"
+        self.program("uname", "echo x86_64")
+        built, guest = "probe/target/launcher/release", "probe/target/guest/x86_64-unknown-linux-gnu/release"
+        programs = f"{built}/hugewise-exec {built}/libhugewise_layout.so {guest}/hugewise-probe"
+        builds = f"{{ mkdir -p {built} {guest}; touch {programs}; }}"
         self.program("cargo", f"echo cargo {NEW.partition('+')[0]}; [ $1 != build ] || {builds}")
         python.parent.mkdir(parents=True, exist_ok=True)
         python.touch()

@@ -56,11 +56,6 @@ def test_so_does_make() -> None:
     assert unheld(calls) == []
 
 
-def test_maturin_builds_the_probe_by_its_lock() -> None:
-    told = tomllib.loads((ROOT / "probe" / "pyproject.toml").read_text(encoding="utf-8"))
-    assert told["tool"]["maturin"]["locked"] is True
-
-
 @pytest.mark.parametrize(
     "planted",
     [

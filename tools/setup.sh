@@ -1,5 +1,5 @@
 #!/bin/sh
-# Set up .venv from hash-pinned wheels and build the Rust probe into it, by its own lock. What is fetched stays inside the project's folder.
+# Set up .venv from hash-pinned wheels and build the Rust programs into it, by their own lock. What is fetched stays inside the project's folder.
 # WHEEL names one of this project to install instead of a build.
 # Packages of the system that this needs are installed by root with apt; anybody else is given the line for that.
 # uv does not read pip's configuration, so what pip knows of index, mirror and certificate is handed on.
@@ -81,9 +81,18 @@ if [ -n "${WHEEL:-}" ]; then
   say "installing $WHEEL, which has all that is built"
   "$uv" pip install -q --python .venv --no-deps "$WHEEL"
 else
-  say "building the probe (Rust)"
-  "$uv" pip install -q --python .venv --no-deps --no-build-isolation -e . ./probe
-  say "building the launcher and the layout library (Rust)"
+  "$uv" pip install -q --python .venv --no-deps --no-build-isolation -e .
+  say "building the probe, the launcher and the layout library (Rust)"
+  if [ "$(uname -m)" = x86_64 ]; then
+    # The one that guests and wheels have: it is compiled once.
+    tools/guest-probe.sh .venv/share/hugewise x86-64
+    built=.venv/share/hugewise/probe-x86-64
+  else
+    cargo build --locked --quiet --release --manifest-path probe/Cargo.toml -p hugewise-probe
+    built=probe/target/release/hugewise-probe
+  fi
+  cp "$built" .venv/bin/hugewise-probe.new
+  mv .venv/bin/hugewise-probe.new .venv/bin/hugewise-probe
   tools/launcher.sh .venv
 fi
 say "ready: .venv/bin/hugewise"
