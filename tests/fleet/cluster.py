@@ -9,13 +9,13 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hugewise.fleet.installation import THIS
 from tests.requirements import need_program, need_root
+from tests.wait import until
 
 __all__ = ["NODES", "Cluster"]
 
@@ -87,13 +87,13 @@ class Cluster:
             held = [f"--{what}={self.folder}/munge.{what.partition('-')[0]}" for what in ("socket", "pid-file")]
             held += [f"--{what}={self.folder}/munge.{what.partition('-')[0]}" for what in ("log-file", "seed-file")]
             self.start("munged", "munged", "--foreground", "--force", f"--key-file={key}", *held)
-            _until((self.folder / "munge.socket").exists)
+            until((self.folder / "munge.socket").exists, "munged listens")
             self.start("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
             for node in self.nodes:
                 self.start(node, "slurmd", "-D", "-N", node, "-f", str(self.conf))
             stack.enter_context(_environment("SLURM_CONF", str(self.conf)))
             asked, idle = ("sinfo", "--noheader", "--Node", "--format=%T"), ["idle"] * len(self.nodes)
-            _until(lambda: self.said(*asked).split() == idle)
+            until(lambda: self.said(*asked).split() == idle, "all nodes are idle", seen=lambda: self.said(*asked))
             self._stack = stack.pop_all()
         return self
 
@@ -145,14 +145,6 @@ def _free(count: int) -> list[int]:
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]
-
-
-def _until(holds: object, timeout: float = 30.0) -> None:
-    assert callable(holds)
-    end = time.monotonic() + timeout
-    while not holds():
-        assert time.monotonic() < end, "Slurm does not come up"
-        time.sleep(0.1)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -43,6 +43,7 @@ from hugewise.fleet.worker import Guard, WorkerHeld, let_go_on, process
 from tests.fleet.fake import THIS
 from tests.fleet.hosts import RECORDED
 from tests.requirements import need_root
+from tests.wait import until
 
 ROOT = Path(__file__).parents[2]
 ONE = Assignment("f-1", 1)
@@ -79,7 +80,7 @@ class Here:
         return self.spooled.kept()
 
     def over(self) -> AssignmentSeen:
-        until(lambda: self.kept().state in FINAL and not self.spooled.living())
+        until(lambda: self.kept().state in FINAL and not self.spooled.living(), "the run is over", seen=self.kept)
         return self.seen()
 
     def calls(self) -> list[str]:
@@ -89,13 +90,6 @@ class Here:
 
 # A keeper begins in /, and the fake one is a module of the tests.
 _FROM = f"import os, sys; os.chdir({str(ROOT)!r}); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-
-
-def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, f"not within {seconds:g} s"
-        time.sleep(0.02)
 
 
 @pytest.fixture(autouse=True)
@@ -156,7 +150,7 @@ def test_it_is_not_resumed_for_ever(tmp_path: Path) -> None:
 def test_ending_interrupts_the_run_and_keeps_it(tmp_path: Path) -> None:
     here = Here(tmp_path, {"end": "wait", "blocks": 2})
     here.begin()
-    until(lambda: here.kept().closed == 2)
+    until(lambda: here.kept().closed == 2, "2 blocks are closed", seen=here.kept)
     assert here.ask(EndOrder(assignment=ONE)) == Done()
     seen = here.over()
     assert (seen.state, seen.reason) == ("interrupted", orders.ENDED)
@@ -177,11 +171,11 @@ def test_what_somebody_interrupts_on_the_host_stays_interrupted(
 def test_a_host_that_goes_down_leaves_its_run_to_be_taken_up(tmp_path: Path) -> None:
     here = Here(tmp_path, {"end": "wait", "blocks": 1}, {"end": "done"})
     here.begin()
-    until(lambda: here.kept().closed == 1)
+    until(lambda: here.kept().closed == 1, "a block is closed", seen=here.kept)
     known = here.kept().keeper
     assert known is not None
     os.kill(known.pid, signal.SIGTERM)  # as at shutdown
-    until(lambda: not here.spooled.living())
+    until(lambda: not here.spooled.living(), "the keeper has ended")
     assert here.kept().state == "waiting"
     assert here.seen().keeper  # a look takes it up
     assert here.over().state == "ended"
@@ -192,13 +186,13 @@ def test_a_keeper_that_is_killed_takes_its_run_with_it_and_another_goes_on(tmp_p
     here = Here(tmp_path, {"end": "wait", "blocks": 1}, {"end": "done"})
     here.worker = worker
     here.begin()
-    until(lambda: stopped(worker))
+    until(lambda: stopped(worker), "the worker is stopped")
     known = here.kept().keeper
     assert known is not None
     os.kill(known.pid, signal.SIGKILL)
-    until(lambda: not stopped(worker))  # whatever became of who stopped it
-    until(lambda: not here.spooled.living())
-    until(lambda: "interrupted" in (here.spooled.path / "said.txt").read_text())
+    until(lambda: not stopped(worker), "the worker goes on")  # whatever became of who stopped it
+    until(lambda: not here.spooled.living(), "the keeper has ended")
+    until(lambda: "interrupted" in (here.spooled.path / "said.txt").read_text(), "it says that it was interrupted")
     assert here.seen().keeper
     assert here.over().state == "ended"
     assert here.calls() == ["run", "resume"]
@@ -208,7 +202,7 @@ def test_the_worker_is_stopped_while_it_is_measured_and_goes_on_afterwards(tmp_p
     here = Here(tmp_path, {"end": "done", "blocks": 4, "seconds": 0.25})
     here.worker = worker
     here.begin()
-    until(lambda: stopped(worker))
+    until(lambda: stopped(worker), "the worker is stopped")
     seen = here.over()
     assert not stopped(worker)
     assert seen.cost.stopped and seen.cost.measured_s >= 1.0
@@ -273,14 +267,14 @@ def test_keepers_that_die_without_a_word_come_to_an_end(tmp_path: Path) -> None:
     here.begin(restarts=2)
     killed: set[int] = set()
     for _ in range(3):
-        until(lambda: here.kept().state == "running" and bool(kept_by(here.spooled.path)[-1:]))
+        until(lambda: here.kept().state == "running" and bool(kept_by(here.spooled.path)[-1:]), "a keeper has the run")
         known = here.kept().keeper
         assert known is not None and known.pid not in killed
         killed.add(known.pid)
         os.kill(known.pid, signal.SIGKILL)
-        until(lambda: not here.spooled.living())
+        until(lambda: not here.spooled.living(), "the keeper has ended")
         here.seen()
-        until(lambda: getattr(here.kept().keeper, "pid", 0) not in killed)
+        until(lambda: getattr(here.kept().keeper, "pid", 0) not in killed, "another keeper has the run")
     seen = here.over()
     assert (seen.state, seen.restarts) == ("failed", 2)
     assert "its keeper died without a word, after 2 restarts" in (seen.reason or "")
@@ -294,7 +288,7 @@ def test_the_last_state_is_there_when_what_is_shipped_is_known(tmp_path: Path, m
     (here.spooled.path / "manifest.json").unlink()  # as when the keeper died before it was made
     assert not here.spooled.concluded()
     assert here.seen().keeper
-    until(here.spooled.concluded)
+    until(here.spooled.concluded, "the run is concluded", seen=here.kept)
     seen = here.over()
     assert seen.state == "ended"
     monkeypatch.setattr(Spooled, "make_manifest", lambda *_: full())
@@ -314,10 +308,10 @@ def test_the_worker_goes_on_where_keeper_and_guard_were_killed_at_once(tmp_path:
     here = Here(tmp_path, {"end": "wait", "blocks": 1}, {"end": "done"})
     here.worker = worker
     here.begin()
-    until(lambda: stopped(worker))
+    until(lambda: stopped(worker), "the worker is stopped")
     for pid in kept_by(here.spooled.path):
         os.kill(pid, signal.SIGKILL)
-    until(lambda: not here.spooled.living())
+    until(lambda: not here.spooled.living(), "the keeper has ended")
     assert stopped(worker)  # nobody is there to continue it
     here.worker = None  # what carries the look is not what is stopped
     assert here.seen().keeper
@@ -334,13 +328,13 @@ def test_the_worker_goes_on_by_itself_where_nobody_is_left_to_continue_it(tmp_pa
     beside = waking(found.pid, found.start, look=0.05)
     try:
         here.begin()
-        until(lambda: stopped(worker))
+        until(lambda: stopped(worker), "the worker is stopped")
         end = time.monotonic() + 1.0
         while time.monotonic() < end:
             assert stopped(worker)  # it is held: many looks later it still is
         for pid in kept_by(here.spooled.path):
             os.kill(pid, signal.SIGKILL)
-        until(lambda: not stopped(worker))
+        until(lambda: not stopped(worker), "the worker goes on")
         os.kill(worker, signal.SIGKILL)
         assert beside.wait(10) == 0  # it ends with it
     finally:
@@ -360,9 +354,9 @@ def test_a_worker_whose_socket_another_holds_is_not_stopped(worker: int) -> None
         assert not stopped(worker) and not held.ever_stopped
         held.over(1.0)
     held.attempt(found, 2.0)
-    until(lambda: stopped(worker))
+    until(lambda: stopped(worker), "the worker is stopped")
     held.go_on()
-    until(lambda: not stopped(worker))
+    until(lambda: not stopped(worker), "the worker goes on")
     guard.close()
 
 
@@ -374,17 +368,17 @@ def test_a_process_that_has_become_another_is_not_signalled() -> None:
             assert before is not None and before.boot and before.exe
             assert running.stdin is not None
             os.kill(running.pid, signal.SIGSTOP)
-            until(lambda: stopped(running.pid))
+            until(lambda: stopped(running.pid), "it is stopped")
             let_go_on(msgspec.structs.replace(before, boot="00000000-0000-0000-0000-000000000000"))
             let_go_on(msgspec.structs.replace(before, start=before.start + 1))
             assert stopped(running.pid)
             let_go_on(before)
-            until(lambda: not stopped(running.pid))
+            until(lambda: not stopped(running.pid), "it goes on")
             running.stdin.write(b"\n")
             running.stdin.flush()
-            until(lambda: Path(f"/proc/{running.pid}/comm").read_text() == "sleep\n")
+            until(lambda: Path(f"/proc/{running.pid}/comm").read_text() == "sleep\n", "the shell has become sleep")
             os.kill(running.pid, signal.SIGSTOP)
-            until(lambda: stopped(running.pid))
+            until(lambda: stopped(running.pid), "it is stopped")
             let_go_on(before)
             assert stopped(running.pid)
         finally:
@@ -405,7 +399,7 @@ def test_without_a_guard_no_worker_is_stopped(worker: int) -> None:
     guard = Guard()
     held = WorkerHeld(stop=True, guard=guard)
     os.kill(guard._pid, signal.SIGKILL)
-    until(lambda: Path(f"/proc/{guard._pid}/stat").read_text().split()[2] == "Z")
+    until(lambda: Path(f"/proc/{guard._pid}/stat").read_text().split()[2] == "Z", "the guard is dead")
     held.attempt(process(worker), 0.0)
     assert not stopped(worker) and not held.ever_stopped
     guard.close()
@@ -451,7 +445,7 @@ def test_a_host_that_is_in_use_is_waited_for(tmp_path: Path) -> None:
     held = LockedError(123).message
     here = Here(tmp_path, {"end": held, "status": 2}, {"end": held, "status": 2}, {"end": "done"})
     here.begin(restarts=0)
-    until(lambda: here.kept().state == "waiting")
+    until(lambda: here.kept().state == "waiting", "the run waits", seen=here.kept)
     assert "holds this host (pid 123)" in (here.kept().reason or "")
     seen = here.over()
     assert (seen.state, seen.restarts) == ("ended", 0)
@@ -504,8 +498,8 @@ def test_a_lower_number_is_refused_and_one_that_is_over_never_begins_again(tmp_p
     assert here.ask(BeginOrder(assignment=five, question=QUESTION)) == Done()
     refused = here.begin()
     assert isinstance(refused, Refusal) and refused.fenced
-    until(lambda: Spooled(here.spool / "f-1/5").kept().state == "ended")
-    until(lambda: here.ask(ForgetOrder(assignment=five)) == Done())
+    until(lambda: Spooled(here.spool / "f-1/5").kept().state == "ended", "the run has ended")
+    until(lambda: here.ask(ForgetOrder(assignment=five)) == Done(), "the run is forgotten")
     again = here.ask(BeginOrder(assignment=five, question=QUESTION))
     assert isinstance(again, Refusal) and again.fenced
     assert here.ask(ForgetOrder(assignment=five)) == Done()  # twice is once
@@ -534,7 +528,7 @@ def test_another_hugewise_than_was_greeted_is_refused(tmp_path: Path) -> None:
 def test_what_is_being_kept_is_not_forgotten(tmp_path: Path) -> None:
     here = Here(tmp_path, {"end": "wait", "blocks": 1})
     here.begin()
-    until(lambda: here.kept().closed == 1)
+    until(lambda: here.kept().closed == 1, "a block is closed", seen=here.kept)
     refused = here.ask(ForgetOrder(assignment=ONE))
     assert isinstance(refused, Refusal) and "its keeper lives" in refused.why
     here.ask(EndOrder(assignment=ONE))
