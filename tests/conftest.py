@@ -63,7 +63,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     settings that another test may turn.
     """
     fixtures = set(getattr(item, "fixturenames", ()))
-    if fixtures & {"unchanged", "finished"}:
+    if fixtures & {"unchanged", "finished", "cluster"}:
         item.add_marker("whole")
     if fixtures & {"x86", "arm64", "arm64_16k"}:
         item.add_marker("boots")

@@ -35,8 +35,6 @@ from tests.fleet.cluster import NODES, Cluster
 from tests.fleet.driven import STUDY
 from tests.fleet.test_confirming import STUDY as SLEPT
 
-pytestmark = pytest.mark.whole
-
 HOSTS = """
 [fleet]
 engine = "slurm"
