@@ -7,12 +7,11 @@ and the licences of what is inside stand beside it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.browser import Browser, browser
+from tests.browser import Browser
 from tests.report.conftest import REAL, Pages
 
 AXE = Path(__file__).with_name("axe")
@@ -25,12 +24,6 @@ QUICK = {("deployed", False), ("recorded guests", True)}
 """Pages, and whether they are dark, of which axe takes a few seconds."""
 RULES = "{ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'] }"
 TOLD = "found.violations.flatMap(rule => rule.nodes.map(node => `${rule.id}: ${node.target} ${node.failureSummary}`))"
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("browser")) as one:
-        yield one
 
 
 def violations(shown: Browser) -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.browser import Browser, browser
+from tests.browser import Browser
 from tests.report.conftest import Page, Pages
 from tests.report.test_browser import ONE_WIDTH, SHOWN, faults, ugly
 
@@ -28,12 +27,6 @@ FILTERED = """(() => {
     said: field?.nextElementSibling.textContent,
   };
 })()"""
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("browser")) as one:
-        yield one
 
 
 @pytest.mark.parametrize("width", ONE_WIDTH)
