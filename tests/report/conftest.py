@@ -66,6 +66,9 @@ guests, and a large one.
 KINDS = {"demo", "deployed", "interrupted", "mthp-pressure", "aged-chase", "recorded guests"}
 """One of each kind, of those that are quickly laid out."""
 
+SMALL = {"aged-chase", "recorded guests"}
+"""A page with long tables of attempts, and the smallest one: for what takes a browser seconds for each page."""
+
 MANY = "24,000 attempts"
 """The page of the largest, of which a picture is kept. It takes a minute to make: no test but that of the picture does,
 and only when it takes it anew.
@@ -149,4 +152,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
 )
 def real(request: pytest.FixtureRequest, pages: Pages) -> Page:
     """Each of them in turn."""
+    return pages.of(request.param)
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=[] if name in SMALL else pytest.mark.soak) for name in REAL]
+)
+def small(request: pytest.FixtureRequest, pages: Pages) -> Page:
+    """Each of them in turn, most in `make soak`."""
     return pages.of(request.param)

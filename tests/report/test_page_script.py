@@ -24,7 +24,7 @@ ARMS = ["base", "thp", "mthp-64k", "hugetlb-2m", "hugetlb-1g"]
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with without_png():
-        return write(demo(), tmp_path_factory.mktemp("run"))["html"]
+        return write(demo("chase-inside", "fault"), tmp_path_factory.mktemp("run"))["html"]
 
 
 @pytest.fixture
