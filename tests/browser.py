@@ -45,6 +45,7 @@ class Browser:
         self._socket = websocket.create_connection(address, timeout=_PATIENCE, suppress_origin=True)
         self._numbers = itertools.count(1)
         self.complaints: list[str] = []
+        self._address = ""
         for domain in ("Page", "Runtime", "Log"):
             self.send(f"{domain}.enable")
 
@@ -74,14 +75,16 @@ class Browser:
         `place` is what stands behind the # of its address; without `script` the page's own is not run. `paper`: as it
         is printed; without `bars` it has no scroll bars.
         """
-        self.send("Page.navigate", url="about:blank")  # an address that differs behind its # alone is not loaded anew
+        address = path if isinstance(path, str) else path.resolve().as_uri()
+        if address == self._address:  # what differs behind its # alone is not loaded anew
+            self.send("Page.navigate", url="about:blank")
+        self._address = address
         self.send("Emulation.setScriptExecutionDisabled", value=not script)
         self.complaints.clear()
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", media="print" if paper else "", features=[scheme])
         self.send("Emulation.setScrollbarsHidden", hidden=paper or not bars)
-        address = path if isinstance(path, str) else path.resolve().as_uri()
         self.send("Page.navigate", url=address + (f"#{place}" if place else ""))
         self._until(lambda one: one.get("method") == "Page.loadEventFired")
         self.evaluate("document.fonts.ready.then(() => true)")

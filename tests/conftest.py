@@ -73,7 +73,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Who looks at pages finds memory that has huge ones, whatever the tests before have left."""
-    if item.get_closest_marker("xdist_group") is not None:
+    group = item.get_closest_marker("xdist_group")
+    if group is not None and group.args == ("host",):
         MEMORY.make()
 
 

@@ -36,8 +36,8 @@ def two_blocks() -> Results:
     return replace(run(parts, study="few-blocks"), confidence=0.99)
 
 
-def demo() -> Results:
-    """The cells and arms of the demo."""
+def demo(*only: str) -> Results:
+    """The cells and arms of the demo; `only`: of these cells."""
     chase = {"base": 1.0, "thp": 0.72, "mthp-64k": 0.97, "hugetlb-2m": 0.71, "hugetlb-1g": 0.7}
     touched = {"base": 1.0, "thp": 0.13, "mthp-64k": 0.27}
     parts = []
@@ -48,6 +48,8 @@ def demo() -> Results:
         ("fault", FAULTS, 1.3e6, {arm: 1 / share for arm, share in touched.items()}, 0.03),
         ("mmap-perf", LATENCY, 900.0, {"base": 1.0, "thp": 0.999, "mthp-64k": 0.68}, 0.01),
     ):
+        if only and name not in only:
+            continue
         better = {arm: "undecided" if 0.9 < share < 1.1 else "better" for arm, share in shares.items()}
         levels: Levels = {arm: (level * share, better[arm]) for arm, share in shares.items()}  # type: ignore[misc]
         parts.append(cell(name, name.partition("-")[0], metric, {"bytes": 1 << 30}, levels, spread=spread))

@@ -1,21 +1,28 @@
-"""The pages that tests look at in a browser: of runs that were really made, each written once for all of them."""
+"""The pages that tests look at in a browser: of runs that were really made, each written once for all of them; and the
+browser, which is one for all of them. A figure that several reports have is drawn once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from bench.report import run
 from msgspec.structs import replace
 
 from hugewise import open_results
 from hugewise.model.results import Results
+from hugewise.report import drawing, images
 from hugewise.report.document import figures
 from hugewise.report.result_page import read
 from hugewise.report.study import report
 from hugewise.report.write import write
+from tests.browser import Browser, browser
 from tests.build.booted import recorded
 from tests.golden import GOLDEN
 
@@ -59,6 +66,9 @@ guests, and a large one.
 KINDS = {"demo", "deployed", "interrupted", "mthp-pressure", "aged-chase", "recorded guests"}
 """One of each kind, of those that are quickly laid out."""
 
+SMALL = {"aged-chase", "recorded guests"}
+"""A page with long tables of attempts, and the smallest one: for what takes a browser seconds for each page."""
+
 MANY = "24,000 attempts"
 """The page of the largest, of which a picture is kept. It takes a minute to make: no test but that of the picture does,
 and only when it takes it anew.
@@ -78,8 +88,58 @@ class Pages:
             # How long the path of a folder is, which the page tells, is this machine's matter.
             results = replace(results, folder=f"results/{results.study}/{results.run}")
             keys = frozenset(each.key for each in figures(report(results)))
-            self._made[name] = Page(write(results, self._folder / name)["html"], keys)
+            with without_png():
+                self._made[name] = Page(write(results, self._folder / name)["html"], keys)
         return self._made[name]
+
+
+@contextmanager
+def without_png() -> Iterator[None]:
+    """Reports that are written meanwhile have empty PNG, for tests that look at none: they are a third of the work."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(images, "png", lambda svg: b"")
+        yield
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What looks at pages is one process's, so that it has one browser, and writes each page once."""
+    if "shown" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.xdist_group("browser"))
+
+
+@pytest.fixture(scope="session")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """The browser. What a test has turned there, `Browser.open` turns back."""
+    with browser(tmp_path_factory.mktemp("browser")) as one:
+        yield one
+
+
+@pytest.fixture(scope="session", autouse=True)
+def drawn_once() -> Iterator[None]:
+    """Figures of equal specifications are drawn once, here: most tests write reports of the same few runs, and drawing
+    is nearly all that it takes. `test_drawing.py` draws them where they are drawn otherwise, and compares.
+    """
+    svgs: dict[bytes, str] = {}
+    pngs: dict[bytes, bytes] = {}
+    render, png = images.render, images.png
+
+    def rendered(spec: Mapping[str, Any]) -> str:
+        key = hashlib.sha256(msgspec.msgpack.encode(spec)).digest()
+        if key not in svgs:
+            svgs[key] = render(spec)
+        return svgs[key]
+
+    def turned(svg: str) -> bytes:
+        key = hashlib.sha256(svg.encode()).digest()
+        if key not in pngs:
+            pngs[key] = png(svg)
+        return pngs[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(images, "render", rendered)
+        patch.setattr(images, "png", turned)
+        patch.setattr(drawing, "_MANY", 1_000)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -92,4 +152,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
 )
 def real(request: pytest.FixtureRequest, pages: Pages) -> Page:
     """Each of them in turn."""
+    return pages.of(request.param)
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=[] if name in SMALL else pytest.mark.soak) for name in REAL]
+)
+def small(request: pytest.FixtureRequest, pages: Pages) -> Page:
+    """Each of them in turn, most in `make soak`."""
     return pages.of(request.param)

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hugewise.errors import StorageError
+from hugewise.model.results import Results
 from hugewise.report import drawing, images
 from hugewise.report.document import figures
 from hugewise.report.drawing import drawn
@@ -21,13 +23,31 @@ from hugewise.report.write import write
 from tests.build.results import example
 
 
-@pytest.fixture
-def several(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
-    """Some figures with names as hostile as they get, enough for a process of their own where there are two CPUs."""
-    found: list[Mapping[str, Any]] = [dict(figure.spec) for figure in figures(report(example()))]
+def one_cell() -> Results:
+    """The cell whose names are hostile, and nothing else."""
+    whole = example()
+    name = whole.cells[-1].cell
+    return replace(whole, cells=whole.cells[-1:], attempts=tuple(one for one in whole.attempts if one.cell == name))
+
+
+def specs(results: Results, monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
+    """Its figures, which are enough for a process of their own where there are two CPUs."""
+    found: list[Mapping[str, Any]] = [dict(figure.spec) for figure in figures(report(results))]
     monkeypatch.setattr(drawing, "_MANY", len(found))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     return found
+
+
+@pytest.fixture
+def several(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
+    """Some figures with names as hostile as they get."""
+    return specs(one_cell(), monkeypatch)
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
+    """So many that they are not all drawn as soon as the first one is."""
+    return specs(example(), monkeypatch)
 
 
 @pytest.fixture
@@ -61,10 +81,10 @@ def test_it_makes_no_difference_where_they_are_drawn(
 def test_the_files_are_the_same(
     tmp_path: Path, begun: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beside = write(example(), tmp_path / "beside")
+    beside = write(one_cell(), tmp_path / "beside")
     assert len(begun) == 1
     monkeypatch.setattr(drawing, "_MANY", 1000)
-    here = write(example(), tmp_path / "here")
+    here = write(one_cell(), tmp_path / "here")
     assert len(begun) == 1
     assert beside.keys() == here.keys()
     assert all(beside[key].read_bytes() == here[key].read_bytes() for key in here)
@@ -80,9 +100,9 @@ def test_one_cpu_is_not_shared(
 
 
 def test_a_process_that_is_killed_is_an_error(
-    several: list[Mapping[str, Any]], begun: list[subprocess.Popen[bytes]]
+    many: list[Mapping[str, Any]], begun: list[subprocess.Popen[bytes]]
 ) -> None:
-    with pytest.raises(StorageError, match="process that draws its figures was killed"), drawn(several) as found:
+    with pytest.raises(StorageError, match="process that draws its figures was killed"), drawn(many) as found:
         next(found)
         begun[0].send_signal(signal.SIGKILL)
         list(found)

@@ -23,9 +23,10 @@ from tests.analysis.test_combining import a_run
 from tests.requirements import need
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return a_run(tmp_path / "results", 1, host={"name": 'a"b\\', "kernel": {"release": "6.12"}})
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that no test changes."""
+    return a_run(tmp_path_factory.mktemp("results"), 1, host={"name": 'a"b\\', "kernel": {"release": "6.12"}})
 
 
 def called(run: Path, to: Path, *more: str) -> Result:
@@ -102,7 +103,7 @@ def before(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "mine.csv"
     path.write_text("mine")
     yield path
-    assert {each.name for each in tmp_path.iterdir()} - {"mine.verdicts.csv"} == {"mine.csv", "results"}
+    assert {each.name for each in tmp_path.iterdir()} - {"mine.verdicts.csv"} == {"mine.csv"}
 
 
 def test_what_is_there_is_replaced_only_when_asked(run: Path, before: Path) -> None:

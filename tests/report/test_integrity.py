@@ -15,6 +15,7 @@ from hugewise.report.summary import summary
 from hugewise.report.terminal import show
 from hugewise.report.write import write
 from tests.build.results import plain
+from tests.report.conftest import without_png
 
 HASH = "ab" * 32
 LINE = "run.jsonl, line 7: it is not a record (JSON is malformed: <b>)"
@@ -33,7 +34,8 @@ NEAR = "session 1: the lock of this host reaches only as far as /run/hugewise.lo
 def test_a_run_without_a_last_record_says_that_its_end_may_be_missing(tmp_path: Path, state: str) -> None:
     for integrity in (SAID[0][0], SAID[1][0]):
         results = replace(plain(), integrity=integrity, state=state)
-        paths = write(results, tmp_path)
+        with without_png():
+            paths = write(results, tmp_path)
         terminal = StringIO()
         show(summary(results), console=Console(file=terminal, width=400), width=400)
         for text in (terminal.getvalue(), *(paths[name].read_text(encoding="utf-8") for name in ("markdown", "html"))):
@@ -46,7 +48,8 @@ def test_every_form_says_whether_the_records_are_what_was_written(
     tmp_path: Path, integrity: Integrity, said: str
 ) -> None:
     results = replace(plain(), integrity=integrity, disturbances=(ANYWAY, NEAR))
-    paths = write(results, tmp_path)
+    with without_png():
+        paths = write(results, tmp_path)
     terminal = StringIO()
     show(summary(results), console=Console(file=terminal, width=400), width=400)
     assert (f"Last hash: {HASH}" if integrity.state == "consistent" else said) in terminal.getvalue()

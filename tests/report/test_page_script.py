@@ -10,9 +10,10 @@ import pytest
 
 from hugewise.report.write import write
 from hugewise.visible import printable
-from tests.browser import Browser, browser
+from tests.browser import Browser
 from tests.build.few_blocks import demo
 from tests.build.results import HOSTILE, example
+from tests.report.conftest import without_png
 
 SEEN = Path(__file__).with_name("seen.js").read_text(encoding="utf-8")
 # Tables of a cell, by words of their captions.
@@ -21,14 +22,9 @@ ARMS = ["base", "thp", "mthp-64k", "hugetlb-2m", "hugetlb-1g"]
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("browser")) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(demo(), tmp_path_factory.mktemp("run"))["html"]
+    with without_png():
+        return write(demo("chase-inside", "fault"), tmp_path_factory.mktemp("run"))["html"]
 
 
 @pytest.fixture
@@ -190,7 +186,8 @@ def test_no_link_breaks_a_page_or_runs_anything(shown: Browser, page: Path, link
 
 def test_names_with_markup_stay_names(shown: Browser, tmp_path: Path) -> None:
     """The arm, the cell, the metric and what failed are called `<script>alert("x")</script> & ...`."""
-    page = write(example(), tmp_path)["html"]
+    with without_png():
+        page = write(example(), tmp_path)["html"]
     shown.open(page)
     name = printable(f"arm {HOSTILE}")
     focus(shown, "[...document.querySelectorAll('.tools input')].at(-1)")

@@ -12,12 +12,11 @@ import json
 import os
 import re
 import struct
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
-from tests.browser import Browser, browser
+from tests.browser import Browser
 from tests.golden import GOLDEN
 from tests.report.conftest import MANY, Pages
 
@@ -46,12 +45,6 @@ SHOTS = {
     "report-guests.png": Shot("guests", "", "docs/guides/reports.md"),
     "report-large.png": Shot(MANY, "cell-1", "docs/guides/reports.md"),
 }
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("browser")) as one:
-        yield one
 
 
 def size(png: bytes) -> tuple[int, int]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.browser import Browser, browser
+from tests.browser import Browser
 from tests.report.conftest import Page, Pages
 from tests.report.test_browser import ONE_WIDTH, SHOWN, faults, ugly
 
@@ -28,12 +27,6 @@ FILTERED = """(() => {
     said: field?.nextElementSibling.textContent,
   };
 })()"""
-
-
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("browser")) as one:
-        yield one
 
 
 @pytest.mark.parametrize("width", ONE_WIDTH)
@@ -64,8 +57,8 @@ def test_texts_that_cover_each_other_or_leave_the_window_are_found(shown: Browse
 
 
 @pytest.mark.parametrize("width", ONE_WIDTH)
-def test_rows_are_filtered_and_policies_left_out_by_keyboard(shown: Browser, real: Page, width: int) -> None:
-    shown.open(real.path, width=width)
+def test_rows_are_filtered_and_policies_left_out_by_keyboard(shown: Browser, small: Page, width: int) -> None:
+    shown.open(small.path, width=width)
     before: dict[str, Any] = shown.evaluate(FILTERED)
     if before["rows"]:
         shown.evaluate("document.querySelector('.filter input').focus()")
@@ -85,8 +78,8 @@ def test_rows_are_filtered_and_policies_left_out_by_keyboard(shown: Browser, rea
     assert shown.complaints == []
 
 
-def test_nothing_is_cut_at_the_edge_of_a_sheet(shown: Browser, real: Page) -> None:
-    shown.open(real.path, width=PAPER, paper=True)
+def test_nothing_is_cut_at_the_edge_of_a_sheet(shown: Browser, small: Page) -> None:
+    shown.open(small.path, width=PAPER, paper=True)
     found = shown.evaluate(SHOWN)
     assert [found["covered"], found["beyond"]] == [[], []]
     assert shown.evaluate("document.documentElement.scrollWidth") <= PAPER
@@ -103,8 +96,8 @@ def test_what_is_wider_than_a_sheet_is_found(shown: Browser, pages: Pages) -> No
     assert any(" is cut" in one for one in found["covered"])
 
 
-def test_a_page_becomes_a_pdf_of_several_sheets(shown: Browser, real: Page) -> None:
-    shown.open(real.path)
+def test_a_page_becomes_a_pdf_of_several_sheets(shown: Browser, small: Page) -> None:
+    shown.open(small.path)
     printed = shown.printed(A4, MARGIN)
     assert printed.startswith(b"%PDF-")
     assert len(re.findall(rb"/Type\s*/Page\b(?!s)", printed)) > 1
