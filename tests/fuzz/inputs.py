@@ -21,7 +21,7 @@ CORPUS = Path(__file__).parent / "corpus"
 LONG = int(os.environ.get("HUGEWISE_FUZZ", "0"))
 """Inputs for each reader in the long form; 0 in `make test`."""
 
-# Digits in a row. What takes time as their square passes with any number of them, what takes it as their cube with none.
+# Digits in a row: time that grows as their square is within patience with either number, as their cube with neither.
 MANY = 20_000 if LONG else 3_000
 _PATIENCE = 20.0  # seconds of processor time for one input: none that is read takes a tenth of one
 

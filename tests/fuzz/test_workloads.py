@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import io
 import inspect
+import io
 import math
 import re
 import tarfile

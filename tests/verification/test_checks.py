@@ -145,8 +145,7 @@ def _one_battery_a_method() -> Iterator[None]:
         yield
 
 
-# The other faults are caught by the checks themselves further up; here the whole battery does. The doubled alpha's is
-# asked for below too.
+# The others are caught by a check of the battery each in the tests above. That of the doubled alpha is asked for below.
 @pytest.mark.parametrize(
     "fault",
     [pytest.param(each, marks=[] if isinstance(each, DoubledAlpha) else pytest.mark.soak) for each in FAULTS],
