@@ -241,7 +241,7 @@ def test_what_is_broken_is_read_or_has_failed(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_what_readers_have_stumbled_over_is_read_or_has_failed(name: str) -> None:
     """Of parts that differ by a number in their names, such as those of several clips or threads, one has them all."""
-    case, kinds = CASES[name], set()
+    case, kinds = CASES[name], set[str]()
     for part, whole in {**case.stdout, **case.files}.items():
         kind = re.sub(r"[0-9]+", "0", part)
         if kind in kinds:
@@ -257,14 +257,14 @@ VALUES = (
     "v,lower=json:.a[0].b",
     'v,lower=json:$["a"][-1]["b"]',
 )
+# JSON in which a step of a path finds a list that is too short, or no list.
+WITHOUT = (b'{"a": []}', b'{"a": {}}', b'{"a": [[]]}', b'{"a": [1]}', b'{"a": "text"}')
 PRINTED = (b'{"a": [{"b": 1.5, "c": "1"}, {"b": 2}]}', b"1.5 MiB/s\n22 MiB/s\n")
 
 
 @pytest.mark.parametrize("value", VALUES)
 def test_a_value_is_found_in_what_a_command_said_or_the_reason_is_told(value: str) -> None:
-    @fuzzed(50)
-    @drawn(broken(PRINTED))
-    def every(content: bytes) -> None:
+    def judged(content: bytes) -> None:
         try:
             with in_time():
                 found = extract(parse(value), content.decode(errors="replace"), "")
@@ -273,7 +273,9 @@ def test_a_value_is_found_in_what_a_command_said_or_the_reason_is_told(value: st
         else:
             assert math.isfinite(found)
 
-    every()
+    for content in (*HOSTILE, *WITHOUT):
+        judged(content)
+    fuzzed(50)(drawn(broken(PRINTED))(judged))()
 
 
 def test_a_value_is_written_as_it_should_be_or_refused() -> None:

@@ -138,7 +138,7 @@ def test_a_covariate_that_the_arm_before_it_moved_makes_no_verdict_of_equal_time
     assert crossed
 
 
-@pytest.mark.parametrize("seed", [0, 2, 4])
+@pytest.mark.parametrize("seed", [0, 2])
 def test_no_verdict_contradicts_the_interval_shown(seed: int) -> None:
     made = method(planned=60, alpha=0.05)
     d, c = correlated(seed, 60, effect=0.006 * (seed % 5 - 2), share=0.9)

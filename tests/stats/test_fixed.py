@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -323,6 +323,7 @@ def test_nothing_observed() -> None:
     assert (decision.status, decision.effect, decision.verdict) == ("continue", None, "undecided")
 
 
+@settings(max_examples=40)
 @given(st.lists(st.floats(0.1, 10), min_size=2, max_size=15), st.sampled_from([LOWER, HIGHER]))
 def test_swapping_arm_and_baseline_mirrors_everything(ratios: list[float], metric: Metric) -> None:
     """The labels carry no information: the inverse ratio, the mirrored interval, the opposite verdict."""
@@ -341,6 +342,7 @@ def test_swapping_arm_and_baseline_mirrors_everything(ratios: list[float], metri
             assert back.verdict == opposite.get(forth.verdict, forth.verdict)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.floats(0.5, 2), min_size=2, max_size=12), st.floats(1e-6, 1e6))
 def test_the_unit_of_the_metric_does_not_matter(ratios: list[float], scale: float) -> None:
     one = fed([pair(k, r) for k, r in enumerate(ratios)]).comparison(0.05, 0.05)

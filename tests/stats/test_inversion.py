@@ -39,7 +39,7 @@ def test_the_ends_are_where_the_test_turns(seed: int) -> None:
     assert low < point(differences) < high
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(ROWS)
 def test_zero_is_outside_exactly_when_the_test_has_crossed(differences: list[float]) -> None:
     low, high = interval(differences, 0.2, 40, STEP)
@@ -48,7 +48,7 @@ def test_zero_is_outside_exactly_when_the_test_has_crossed(differences: list[flo
     assert {1: low >= 0, 0: low < 0 < high, -1: high <= 0}[sign]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(ROWS)
 def test_swapped_labels_mirror_it(differences: list[float]) -> None:
     low, high = interval(differences, 0.2, 40, STEP)
@@ -136,8 +136,14 @@ def plain_sign(kind: str, theta: float) -> int:
     return Plain(values, 0.01, 200, weights).sign(theta)
 
 
-@pytest.mark.parametrize("kind", ["noise", "weights", "ties", "failures", "drift", "effect"])
-@pytest.mark.parametrize("parts", [2, 256])
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        *((kind, 256) for kind in ("noise", "weights", "ties", "failures", "drift", "effect")),
+        *(pytest.param(kind, 2, marks=pytest.mark.soak) for kind in ("noise", "ties", "failures", "drift", "effect")),
+        ("weights", 2),
+    ],
+)
 def test_what_is_remembered_changes_no_end(kind: str, parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the last digit, also where little may be kept."""
     monkeypatch.setattr(inversion, "_KEPT", parts)
