@@ -4,5 +4,5 @@ Each test holds a reader to one property: it returns a value, or raises the one 
 given. Inputs are files that tools really wrote, broken: words are taken out, doubled, swapped, and replaced by what
 readers have stumbled over. `corpus/NAME/` keeps those that once broke the reader NAME; each is tried in every run.
 
-`make test` draws a few hundred for each reader, some seconds; `make fuzz` 10,000 for each (HUGEWISE_FUZZ=10000).
+`make test` draws some tens for each reader, a second or two; `make fuzz` 10,000 for each (HUGEWISE_FUZZ=10000).
 """

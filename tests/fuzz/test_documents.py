@@ -31,7 +31,7 @@ DOMAIN = b"""<?xml version="1.0" encoding="UTF-8"?>
 
 
 def test_a_broken_study_is_read_or_refused(tmp_path: Path) -> None:
-    @fuzzed(150)
+    @fuzzed(40)
     @given(broken(STUDIES))
     def every(content: bytes) -> None:
         path = tmp_path / "study.toml"
@@ -48,7 +48,7 @@ def test_a_broken_study_is_read_or_refused(tmp_path: Path) -> None:
 
 
 def test_a_broken_study_is_planned_or_refused(tmp_path: Path) -> None:
-    @fuzzed(60)
+    @fuzzed(25)
     @given(varied(STUDIES) | broken([ROOT / "studies" / "demo.toml"]))
     def every(content: bytes) -> None:
         path = tmp_path / "study.toml"
@@ -71,7 +71,7 @@ def test_what_once_broke_a_study_is_refused(path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_broken_domain_is_read_or_refused() -> None:
-    @fuzzed(300)
+    @fuzzed(50)
     @given(broken([DOMAIN]))
     def every(content: bytes) -> None:
         try:
@@ -102,7 +102,7 @@ def test_a_backing_that_is_none_is_refused(pages: str, capsys: pytest.CaptureFix
 
 
 def test_a_broken_backing_is_read_or_refused() -> None:
-    @fuzzed(200)
+    @fuzzed(50)
     @given(broken([b"{ pages = \"hugetlb-2m\", nodes = [0, 1], preallocate = true, source = 'memfd' }", b"thp"]))
     def every(content: bytes) -> None:
         try:
@@ -121,7 +121,7 @@ def test_text_xml_of_many_pieces_takes_no_longer_for_each(tmp_path: Path) -> Non
 
 
 def test_broken_json_is_a_value_or_unreadable() -> None:
-    @fuzzed(400)
+    @fuzzed(50)
     @given(broken([b'{"a": [1, 2.5, {"b": null, "c": "\\u00e4"}], "d": true}', b"[[[[]]]]"]))
     def every(content: bytes) -> None:
         try:
@@ -143,7 +143,7 @@ def test_a_number_is_finite_or_unreadable() -> None:
         st.integers(1, 20_000).map(lambda count: "1" * count + "x"),
     )
 
-    @fuzzed(400)
+    @fuzzed(50)
     @given(written, st.one_of(st.floats(), st.integers(), st.booleans(), st.none(), st.text(), st.just(10**400)))
     def every(text: str, value: object) -> None:
         for read in (lambda: reading.figure(text), lambda: reading.whole(text), lambda: reading.number(value)):

@@ -54,7 +54,7 @@ def judged(path: Path, ask: Ask, format_: str | None) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_broken_file_is_read_or_refused(name: str, tmp_path: Path) -> None:
-    @fuzzed(150)
+    @fuzzed(40)
     @given(broken(FILES[name]), st.sampled_from(ASKS if name == "columns" else ASKS[:1]), st.booleans())
     def every(content: bytes, ask: Ask, named: bool) -> None:
         path = tmp_path / "file"

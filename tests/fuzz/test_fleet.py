@@ -61,7 +61,7 @@ housekeeping_cpu = 0
 
 
 def test_a_broken_message_is_read_or_refused() -> None:
-    @fuzzed(300)
+    @fuzzed(50)
     @given(broken(ORDERS), broken(ANSWERS))
     def every(order: bytes, answer: bytes) -> None:
         for decode, said in ((orders.decode_order, order), (orders.decode_answer, answer)):
@@ -77,7 +77,7 @@ def test_a_broken_message_is_read_or_refused() -> None:
 
 
 def test_a_broken_inventory_is_read_or_refused(tmp_path: Path) -> None:
-    @fuzzed(150)
+    @fuzzed(40)
     @given(broken([HOSTS]))
     def every(content: bytes) -> None:
         path = tmp_path / "hosts.toml"
@@ -99,7 +99,7 @@ def test_a_broken_summary_is_made_anew(tmp_path: Path) -> None:
     (place,) = (path / "summaries").iterdir()
     kept = place.read_bytes()
 
-    @fuzzed(60)
+    @fuzzed(25)
     @given(broken([kept, kept.partition(b"\n")[2]]))
     def every(content: bytes) -> None:
         place.unlink(missing_ok=True)
@@ -117,7 +117,7 @@ def test_a_broken_log_is_read_or_refused(tmp_path: Path) -> None:
     log = fleet.folder.path / "log.jsonl"
     whole = log.read_bytes()
 
-    @fuzzed(150)
+    @fuzzed(40)
     @given(broken([whole]))
     def every(content: bytes) -> None:
         log.write_bytes(content)

@@ -23,7 +23,7 @@ CGROUP = b"12:pids:/\n1:name=systemd:/system.slice/redis.service\n0::/system.sli
 
 
 def test_broken_smaps_are_read() -> None:
-    @fuzzed(150)
+    @fuzzed(40)
     @given(broken([RECORDED]))
     def every(content: bytes) -> None:
         with in_time():
@@ -37,7 +37,7 @@ def test_broken_smaps_are_read() -> None:
 def test_a_broken_program_is_read() -> None:
     head = Path(sys.executable).read_bytes()[:4096]
 
-    @fuzzed(150)
+    @fuzzed(40)
     @given(broken([head]), st.text(max_size=80))
     def every(content: bytes, text: str) -> None:
         with in_time():
@@ -50,7 +50,7 @@ def test_a_broken_program_is_read() -> None:
 
 
 def test_broken_files_of_processes_name_somebody_or_nobody() -> None:
-    @fuzzed(150)
+    @fuzzed(40)
     @given(broken([STAT]), broken([STATUS]), broken([CGROUP]), st.sampled_from(["10", "redis"]))
     def every(stat: bytes, status: bytes, cgroup: bytes, asked: str) -> None:
         texts = {"stat": stat, "status": status, "cgroup": cgroup}

@@ -40,7 +40,7 @@ def test_a_broken_report_is_read() -> None:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report"
 
-        @fuzzed(150)
+        @fuzzed(40)
         @given(broken([msgspec.json.encode(LAID) + b"\n" + msgspec.json.encode(LAID) + b"\n"]))
         def every(content: bytes) -> None:
             report.write_bytes(content)
@@ -53,7 +53,7 @@ def test_a_broken_report_is_read() -> None:
 
 
 def test_whatever_a_command_says_it_ends() -> None:
-    @fuzzed(150)
+    @fuzzed(40)
     @given(st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=12), st.just("/x\0")), min_size=1, max_size=30))
     def every(words: list[str]) -> None:
         with in_time(), suppress(UntoldError):

@@ -64,24 +64,39 @@ def test_a_broken_folder_is_reported_or_refused(name: str, tmp_path: Path) -> No
     every()
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *(("t", value) for value in ("1e300", "-1", "1e999", "9" * 400, "9" * 5000, "[1]", '"x"', "NaN")),
-        *(("blocks", value) for value in ("1e300", "9" * 400, "-1")),
-        *(("pool_bytes", value) for value in ("9" * 400, "9" * 18, "-1")),
-        *(("host", value) for value in ('"\\ud800"', "[" * 3000, '{"boot": 1e300}')),
-    ],
-)
-def test_a_value_of_a_foreign_record_is_reported_or_refused(
-    key: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "run"
+VALUES = [
+    *(("t", value) for value in ("1e300", "-1", "1e999", "9" * 400, "9" * 5000, "[1]", '"x"', "NaN")),
+    *(("blocks", value) for value in ("1e300", "9" * 400, "-1")),
+    *(("pool_bytes", value) for value in ("9" * 400, "9" * 18, "-1")),
+    *(("host", value) for value in ('"\\ud800"', "[" * 3000, '{"boot": 1e300}')),
+]
+# One of each key is reported by the whole command in every run: two that are read and two that are refused.
+COMMANDED = (("t", "-1"), ("blocks", "9" * 400), ("pool_bytes", "9" * 18), ("host", "[" * 3000))
+
+
+def foreign(path: Path, key: str, value: str) -> Path:
+    """A run whose record says this."""
+    folder = path / "run"
     shutil.copytree(RUNS / "ended", folder)
     log = folder / "run.jsonl"
     text = log.read_text(encoding="utf-8")
     pattern = rf'"{key}":(?:[0-9.]+|"[^"]*"|\{{[^{{}}]*\}})'
     log.write_text(re.sub(pattern, lambda _: f'"{key}":{value}', text), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(("key", "value"), VALUES)
+def test_a_value_of_a_foreign_record_is_read_or_refused(key: str, value: str, tmp_path: Path) -> None:
+    judged(foreign(tmp_path, key, value), salvage=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [pytest.param(*each, marks=[] if each in COMMANDED else pytest.mark.soak) for each in VALUES]
+)
+def test_a_value_of_a_foreign_record_is_reported_or_refused(
+    key: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = foreign(tmp_path, key, value)
     with in_time():
         try:
             main(["report", str(folder)])

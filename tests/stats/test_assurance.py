@@ -27,7 +27,7 @@ def test_the_nodes_are_those_of_the_spread() -> None:
 def test_the_scale_of_a_pilot_has_the_spread_that_is_averaged_over() -> None:
     random = np.random.default_rng(11)
     for pairs in (12, 40):
-        scales = np.array([spread.scale(list(random.normal(0, 1, pairs))) for _ in range(600)])
+        scales = np.array([spread.scale(list(random.normal(0, 1, pairs))) for _ in range(300)])
         assert np.mean(np.log(scales)) == pytest.approx(-1 / (2 * spread.freedom(pairs)), abs=0.03)
         assert np.std(np.log(scales)) == pytest.approx(math.sqrt(1 / (2 * spread.freedom(pairs))), rel=0.15)
 

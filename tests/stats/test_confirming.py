@@ -55,7 +55,7 @@ def test_nothing_is_confirmed_of_what_was_never_decided() -> None:
 
 def test_a_host_without_any_effect_confirms_in_one_of_twenty_at_most() -> None:
     random, confirmed = np.random.default_rng(5), 0
-    for _ in range(400):
+    for _ in range(120):
         made = Sequential(CONTRAST, planned=25, alpha=0.1, margin=0.005)
         number = 0
         while made.decision().status == "continue":
@@ -64,4 +64,4 @@ def test_a_host_without_any_effect_confirms_in_one_of_twenty_at_most() -> None:
             made.observe(pair(number, float(arm), float(base)))
         verdict: Verdict = made.decision().verdict
         confirmed += confirm(FLEET, Own(verdict, made.usable.pairs.centre(), 0.01)).state.startswith("confirmed")
-    assert 0 < confirmed / 400 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
+    assert 0 < confirmed / 120 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 120)

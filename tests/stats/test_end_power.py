@@ -36,7 +36,9 @@ def delivered(
     return float(share[0]), float(share[1])
 
 
-@pytest.mark.parametrize(("kind", "effect", "pilot"), [("slow", 0.1, 60), ("p99", 0.2, 100)])
+@pytest.mark.parametrize(
+    ("kind", "effect", "pilot"), [("slow", 0.1, 60), pytest.param("p99", 0.2, 100, marks=pytest.mark.soak)]
+)
 def test_the_pairs_asked_for_deliver(kind: str, effect: float, pilot: int) -> None:
     random = np.random.default_rng(1974)
     asked, half = delivered(kind, lambda shape: random.laplace(0, 0.1, shape), effect, 0.01, pilot)

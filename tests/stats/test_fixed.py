@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -323,6 +323,7 @@ def test_nothing_observed() -> None:
     assert (decision.status, decision.effect, decision.verdict) == ("continue", None, "undecided")
 
 
+@settings(max_examples=40)
 @given(st.lists(st.floats(0.1, 10), min_size=2, max_size=15), st.sampled_from([LOWER, HIGHER]))
 def test_swapping_arm_and_baseline_mirrors_everything(ratios: list[float], metric: Metric) -> None:
     """The labels carry no information: the inverse ratio, the mirrored interval, the opposite verdict."""
@@ -341,6 +342,7 @@ def test_swapping_arm_and_baseline_mirrors_everything(ratios: list[float], metri
             assert back.verdict == opposite.get(forth.verdict, forth.verdict)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.floats(0.5, 2), min_size=2, max_size=12), st.floats(1e-6, 1e6))
 def test_the_unit_of_the_metric_does_not_matter(ratios: list[float], scale: float) -> None:
     one = fed([pair(k, r) for k, r in enumerate(ratios)]).comparison(0.05, 0.05)
@@ -350,16 +352,16 @@ def test_the_unit_of_the_metric_does_not_matter(ratios: list[float], scale: floa
 
 
 def test_the_interval_covers_as_often_as_it_says() -> None:
-    """2,000 studies of 8 log-normal pairs: 95% intervals miss in 4.0 to 6.1% (3 standard errors; the seed is fixed)."""
+    """500 studies of 8 log-normal pairs: 95% intervals miss in 2.1 to 7.9% (3 standard errors; the seed is fixed)."""
     generator = np.random.default_rng(11)
     missed = wrong = 0
-    for ratios in np.exp(generator.normal(math.log(1.02), 0.05, (2000, 8))):
+    for ratios in np.exp(generator.normal(math.log(1.02), 0.05, (500, 8))):
         found = fed([pair(k, float(r)) for k, r in enumerate(ratios)], planned=8).comparison(0.05, 0.01)
         low, high = ends(found)
         missed += not low <= 1.02 <= high
         wrong += found.verdict in ("better", "equivalent")
-    assert 0.035 < missed / 2000 < 0.065
-    assert wrong / 2000 < 0.04
+    assert 0.021 < missed / 500 < 0.079
+    assert wrong / 500 < 0.04
 
 
 @pytest.mark.parametrize("wrong", [{"planned": 1}, {"confidence": 1.0}, {"margin": 0.0}, {"family": 0}])

@@ -107,7 +107,7 @@ def crossing(true: Sequence[float]) -> float:
     ],
 )
 def test_the_true_knee_lies_in_the_interval_at_the_promised_rate(true: tuple[float, ...], draw: Draw) -> None:
-    random, runs, alpha, lost = np.random.default_rng(13), 400, 0.1, 0
+    random, runs, alpha, lost = np.random.default_rng(13), 200, 0.1, 0
     for _ in range(runs):
         found = knee(SHARES, blocks_of(random, true, 10, draw), alpha)
         if found.share is None:

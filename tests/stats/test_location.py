@@ -17,7 +17,7 @@ def walk(values: list[float], theta: float) -> int:
     return int(signed([value - theta for value in values]).sum())
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(VALUES)
 def test_the_walk_turns_round_at_the_point(values: list[float]) -> None:
     """Just below the stretch of zeros whose middle the point is, the walk is up; just above, it is down."""
@@ -27,7 +27,7 @@ def test_the_walk_turns_round_at_the_point(values: list[float]) -> None:
     assert walk(values, found - fine) >= 0 >= walk(values, found + fine)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(VALUES, st.integers(-64, 64).map(lambda k: k / 64))
 def test_it_moves_with_the_values_and_turns_with_their_signs(values: list[float], shift: float) -> None:
     found = point(values)

@@ -81,7 +81,7 @@ def test_rebuilt_from_stored_blocks_it_says_the_same() -> None:
 
 
 def test_it_says_what_the_public_test_says() -> None:
-    for seed in range(20):
+    for seed in range(10):
         differences = noise(seed, 100, mean=0.01 * (seed % 5 - 2))
         found = fed(pairs(differences), method(planned=100, margin=1e-6)).comparison()
         sign = {"better": -1, "worse": 1}.get(found.verdict, 0)
@@ -148,7 +148,7 @@ def test_pairs_that_are_all_the_same_or_of_which_one_failed_have_no_provisional_
 
 def test_the_exact_interval_takes_the_provisional_one_away() -> None:
     blocks, seen = pairs(noise(6, 40)), set()
-    for count in range(3, 41):
+    for count in range(3, 41, 3):
         found = fed(blocks[:count], method(planned=40)).comparison()
         exact = found.low is not None and found.high is not None
         assert found.verdict == "undecided"
@@ -266,26 +266,26 @@ def test_an_arm_with_many_slow_runs_is_worse_in_the_tail() -> None:
 def test_a_width_that_is_asked_for_is_waited_for_and_costs_no_verdict() -> None:
     blocks = pairs(noise(1, 200, mean=-0.3))
     early = fed(blocks).comparison()
-    made = fed(blocks, Sequential(CONTRAST, planned=200, alpha=0.01, margin=0.005, width=0.03))
+    made = fed(blocks, Sequential(CONTRAST, planned=200, alpha=0.01, margin=0.005, width=0.05))
     waited = made.comparison()
-    assert width(early) > 0.03 >= width(waited)
+    assert width(early) > 0.05 >= width(waited)
     assert early.n < waited.n < 200
     assert (waited.verdict, made.decision().status) == ("better", "stop")
-    never = fed(blocks, Sequential(CONTRAST, planned=60, alpha=0.01, margin=0.005, width=0.0001))
-    assert (never.comparison().n, never.comparison().verdict) == (60, "better")
+    never = fed(blocks, Sequential(CONTRAST, planned=24, alpha=0.01, margin=0.005, width=0.0001))
+    assert (never.comparison().n, never.comparison().verdict) == (24, "better")
 
 
 def test_the_studys_width_reaches_its_methods() -> None:
     text = (
         'format = 1\nname = "s"\npolicies = ["base", "thp"]\nmethod = "sequential"\nmargin = "0.5%"\n'
-        '[budget]\nblocks = 200\nwidth = "3%"\n[[workload]]\nname = "chase"\n'
+        '[budget]\nblocks = 200\nwidth = "5%"\n[[workload]]\nname = "chase"\n'
     )
     (made,) = methods_for(parse(text, "t"), [Cell()])
     for each in pairs(noise(1, 200, mean=-0.3)):
         made.observe(each)
     assert made.decision().status == "stop"
     (found,) = conclude([made], 0.99, 0.005)
-    assert width(found) <= 0.03
+    assert width(found) <= 0.05
 
 
 def test_the_evidence_is_the_open_ended_one_on_the_pairs_up_to_the_stop() -> None:

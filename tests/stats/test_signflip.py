@@ -23,20 +23,20 @@ def trace(differences: list[float], alpha: float = 0.2, budget: int = 40) -> lis
     return seen
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(ROWS | LEANING)
 def test_swapped_labels_swap_the_verdict(differences: list[float]) -> None:
     swapped = [(-sign, -walk, b, spent) for sign, walk, b, spent in trace(differences)]
     assert trace([-d for d in differences]) == swapped
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(-3, 6).map(float) | st.just(math.inf), max_size=40), st.integers(-30, 30))
 def test_units_do_not_matter(differences: list[float], power: int) -> None:
     assert trace([math.ldexp(d, power) for d in differences]) == trace(differences)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(LEANING)
 def test_incremental_batch_and_one_shot_agree(differences: list[float]) -> None:
     live = SignFlip(0.05, 40)

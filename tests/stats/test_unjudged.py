@@ -112,15 +112,15 @@ def test_an_arm_that_never_gets_its_pages_is_not_measured_to_the_end() -> None:
 
 
 def test_its_interval_misses_no_more_often_than_it_says() -> None:
-    """Of 200 streams at 90%, ended by another arm's verdict: at most 10%, and 3 standard errors."""
+    """Of 50 streams at 90%, ended by another arm's verdict: at most 10%, and 3 standard errors."""
     missed = 0
-    for seed in range(200):
+    for seed in range(50):
         made = methods(unjudged=["mthp-64k"], confidence=0.9)
         conducted(made, drawn({"base": 0.0, "thp": -0.03, "mthp-64k": 0.02}, seed, 200))
         found = next(one for one in conclude(made, 0.9, 0.005) if one.arm == "mthp-64k")
         if found.low is not None and found.high is not None:
             missed += not found.low <= math.exp(0.02) <= found.high
-    assert missed / 200 < 0.1 + 3 * math.sqrt(0.09 / 200)
+    assert missed / 50 < 0.1 + 3 * math.sqrt(0.09 / 50)
 
 
 def test_without_anything_judged_there_is_nothing_to_wait_for() -> None:

@@ -27,13 +27,13 @@ def test_a_null_passes_and_its_fault_is_found(number: int) -> None:
 @pytest.mark.parametrize("check", [blocks.equivalence, blocks.untouched])
 def test_the_other_promises_and_their_faults(check: object) -> None:
     assert callable(check)
-    findings = check(3, 40)
+    findings = check(3, 20)
     assert findings
     assert [finding for finding in findings if not finding.passed] == []
 
 
 def test_the_ends_of_early_stops() -> None:
-    findings = blocks.ends(3, 40)
+    findings = blocks.ends(3, 20)
     assert [finding for finding in findings if not finding.passed] == []
     assert scores.STEPS[0] == 0.0  # the fault that was planted is gone
 

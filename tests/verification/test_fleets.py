@@ -9,7 +9,7 @@ from hugewise.verification import fleets
     "case", [pytest.param(fleets.CONTROL, marks=pytest.mark.soak), fleets.FleetCase(1.05, 0.5, 0.01, 200)]
 )
 def test_fleets_keep_their_promise_and_the_planted_fault_does_not(case: fleets.FleetCase) -> None:
-    findings = fleets.together(case, 1, 40)
+    findings = fleets.together(case, 1, 20)
     assert [finding.check for finding in findings] == ["fleet", "fleet", *(["control"] * (case == fleets.CONTROL))]
     for finding in findings:
         assert finding.passed, finding

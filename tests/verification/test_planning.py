@@ -6,10 +6,10 @@ from hugewise.verification import planning
 
 
 def test_pilots_deliver_what_they_promise_and_the_planted_fault_does_not() -> None:
-    findings = planning.pairs(planning.PilotCase(1.0, 0.01, 500), 1, 400)
+    findings = planning.pairs(planning.PilotCase(1.0, 0.01, 500), 1, 200)
     assert [finding.case for finding in findings if not finding.passed] == []
     assert {finding.required for finding in findings} == {"88 to 92%", "45 to 55%", "outside 88 to 92%", "not judged"}
-    for finding in (*planning.budgets(0.01, 1, 300), *planning.fixed(1.0, 0.01, 1, 400)):
+    for finding in (*planning.budgets(0.01, 1, 200), *planning.fixed(1.0, 0.01, 1, 200)):
         assert finding.passed, finding
 
 

@@ -45,6 +45,7 @@ CAP = 31
 # below u. A table compares alike for one value and for many, on any machine with the same erf. The first is 0: u is
 # above it, and the score at least 1.
 STEPS = [0.0, *(math.erf((k - 0.5) / UNIT / math.sqrt(2)) for k in range(2, CAP + 1))]
+_FEW = 80  # as many as are scored sooner one by one than at once
 _BLOCK = 64  # as many as a word has bits
 _EARLIER = np.packbits(np.tri(_BLOCK, k=-1, dtype=bool), axis=1).view(np.uint64)[:, 0]
 
@@ -76,6 +77,8 @@ def magnitudes(differences: Iterable[float]) -> Integers:
     """
     values = np.abs(_array(differences))
     count = len(values)
+    if count <= _FEW:
+        return np.array(_one_by_one(values.tolist()), dtype=np.int64)
     blocks = np.full((-(-count // _BLOCK), _BLOCK), np.inf)
     blocks.flat[:count] = values
     # Numbers below and up to a value among those before it, added: first of its own block, as bits that are counted.
@@ -89,6 +92,18 @@ def magnitudes(differences: Iterable[float]) -> Integers:
     shares = (twice + 1) / (2 * np.arange(1, count + 1))
     scores = np.searchsorted(np.array(STEPS), shares, "right")
     scores[values == 0] = 0
+    return scores
+
+
+def _one_by_one(values: list[float]) -> list[int]:
+    """The scores of these magnitudes, as `Scores` makes them."""
+    seen: list[float] = []
+    scores = []
+    for count, value in enumerate(values, 1):
+        below = bisect_left(seen, value)
+        upto = bisect_right(seen, value, below)
+        seen.insert(upto, value)
+        scores.append(bisect_right(STEPS, (below + upto + 1) / (2 * count)) if value else 0)
     return scores
 
 
