@@ -26,8 +26,7 @@ test: .venv/ready
 	@echo "1 of 2: tests/ (pytest), without what make soak does"
 	$(PYTEST) -m 'not soak'
 	@echo "2 of 2: the probe (cargo test), about 2 min on 2 cores, most of it to build them"
-	@# One after the other: side by side, one test of the probe unmaps memory of another in a quarter of all calls.
-	RUST_TEST_THREADS=1 $(CARGO) test $(LOCKED) --workspace
+	$(CARGO) test $(LOCKED) --workspace
 
 # The rest: what takes long, or a second component of a kind that `make test` has one of. PART is a folder of tests/ or a file.
 soak: .venv/ready
@@ -42,7 +41,7 @@ results: .venv/ready
 	.venv/bin/hugewise run "studies/$$STUDY.toml" $(PART) $${BLOCKS:+--blocks "$$BLOCKS"} $${TIME:+--time "$$TIME"} \
 	  --page "docs/results/$$STUDY$${SCALE:+-$$SCALE}.parquet"
 
-# 10,000 broken inputs for each reader of what others write: about an hour. `make test` has a few hundred.
+# 10,000 broken inputs for each reader of what others write: about an hour. `make test` has some tens.
 fuzz: .venv/ready
 	HUGEWISE_FUZZ=10000 HUGEWISE_EXPLORE=1 .venv/bin/pytest -q --timeout 0 tests/fuzz tests/test_visible.py
 

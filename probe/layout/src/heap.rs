@@ -206,7 +206,7 @@ unsafe fn from_pool(begin: usize, length: usize, pages: Pages) -> bool {
         if sys::mmap(begin, length, sys::PROT_READ_WRITE, flags, -1, 0).is_ok() {
             return true;
         }
-        // Kernels before 6.12 have taken away what was there when they find the pool short.
+        // A kernel that finds the pool short may have taken away what was there. No other thread is there yet to map it.
         if sys::mmap(begin, length, sys::PROT_READ_WRITE, ANONYMOUS | sys::MAP_NORESERVE, -1, 0).is_err() {
             let _ = sys::write(2, b"libhugewise-layout.so: the heap was lost: no memory for mappings\n");
             sys::exit(2);

@@ -46,8 +46,7 @@ impl Fullest {
     pub fn look_around(&mut self, living: &[(Pid, Pid)]) {
         for &(pid, task) in living {
             let Some(resident) = resident(pid, task) else { continue };
-            let before = self.looks.get(&pid).map_or(WORTH_LOOKING, |look| look.resident);
-            if resident as f64 <= before as f64 * GROWTH {
+            if !self.has_grown(pid, resident) {
                 continue;
             }
             let Ok(seen) = scan_process(pid as u32, task as u32, None, self.source) else { continue };
@@ -56,6 +55,11 @@ impl Fullest {
             self.looks.insert(pid, Look { resident, coverage: Some(fuller) });
         }
         self.due = Instant::now() + EVERY;
+    }
+
+    fn has_grown(&self, pid: Pid, resident: u64) -> bool {
+        let before = self.looks.get(&pid).map_or(WORTH_LOOKING, |look| look.resident);
+        resident as f64 > before as f64 * GROWTH
     }
 
     /// The process leaves, and `at_exit` is what it still has: the fuller of this and what was seen before.
@@ -111,15 +115,20 @@ mod tests {
 
     #[test]
     fn a_process_is_looked_at_again_only_when_it_has_grown() {
+        let mut fullest = Fullest::new(Source::Smaps);
+        assert!(!fullest.has_grown(7, 4 << 20) && fullest.has_grown(7, 5 << 20));
+        fullest.looks.insert(7, Look { resident: 20 << 20, coverage: None });
+        assert!(!fullest.has_grown(7, 22 << 20) && fullest.has_grown(7, 23 << 20));
+    }
+
+    #[test]
+    fn a_process_that_is_there_is_looked_at() {
         let own = std::process::id() as Pid;
         let block = std::hint::black_box(vec![1u8; 16 << 20]);
         let mut fullest = Fullest::new(Source::Smaps);
-        fullest.look_around(&[(own, own)]);
-        let first = fullest.looks[&own].resident;
-        assert!(first > 16 << 20);
-        fullest.looks.get_mut(&own).unwrap().coverage = None;
         fullest.look_around(&[(own, own), (Pid::MAX, Pid::MAX)]);
-        assert!(fullest.looks[&own].coverage.is_none() && fullest.looks.len() == 1);
+        assert!(fullest.looks[&own].resident > 16 << 20 && fullest.looks.len() == 1);
+        assert!(bytes(fullest.looks[&own].coverage.as_ref().unwrap()) > 16 << 20);
         drop(block);
     }
 }

@@ -128,10 +128,19 @@ impl Region {
         let reserve = mmap(ptr::null_mut(), reserved, libc::PROT_NONE, libc::MAP_NORESERVE)
             .with_context(|| format!("cannot reserve {reserved} bytes of address space"))?;
         let start = (reserve as u64 + base).next_multiple_of(align) as *mut u8;
-        let mut region = Self { reserve, reserved: reserved as usize, start, bytes: bytes as usize };
         // On success the mapping replaces a part of the reservation, so that one munmap gives back both.
-        region.start = mmap(start, length, libc::PROT_READ | libc::PROT_WRITE, backing.flags() | libc::MAP_FIXED)
-            .map_err(|error| explain(error, length, backing))?;
+        if let Err(error) = mmap(start, length, libc::PROT_READ | libc::PROT_WRITE, backing.flags() | libc::MAP_FIXED) {
+            // A kernel that finds the pool short may have unmapped that part, and another thread may have a mapping there
+            // by now: only the ends are given back for certain.
+            // SAFETY: both ends are of the reservation from above, which nobody else knows.
+            unsafe {
+                libc::munmap(reserve.cast(), start as usize - reserve as usize);
+                let end = start as u64 + length;
+                libc::munmap(end as *mut libc::c_void, (reserve as u64 + reserved - end) as usize);
+            }
+            return Err(explain(error, length, backing));
+        }
+        let region = Self { reserve, reserved: reserved as usize, start, bytes: bytes as usize };
         region.advise(length, advice)?;
         Ok(region)
     }
