@@ -353,9 +353,6 @@ def test_clients_and_servers_of_one_arm_go_on_at_a_time_and_only_that_is_counted
     assert len([names for names in went_on if names]) == len(arms), went_on
 
     for one in found.values():
-        argv = json.loads((folder(results, one) / "spec.json").read_bytes())["argv"]
-        lives = next(int(word.removeprefix("--time=")) for word in argv if word.startswith("--time="))
-        assert one.ended - one.started < lives - 2, "a client stayed though the turns were over"
         assert 1 <= known(one.wall_s) < 1 / (1 - WASH_OUT), "what is washed out does not count"
         for metric in ("page_faults", "cpu_s", "footprint_bytes"):
             assert one.metrics.get(metric) is not None, (metric, one.absent)
