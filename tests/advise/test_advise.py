@@ -273,10 +273,18 @@ def test_a_service_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     ("words", "parameters", "told", "cure"),
     [
         (("early",), {}, "the service could not be measured: server ended before it answered", "by hand"),
-        (("daemon",), {}, "it went into the background", "by hand"),
-        (("silent",), {"ready_within": "500ms"}, "it does not listen at TCP port", "--ready"),
+        pytest.param(("daemon",), {}, "it went into the background", "by hand", marks=pytest.mark.soak),
+        pytest.param(
+            ("silent",), {"ready_within": "500ms"}, "it does not listen at TCP port", "--ready", marks=pytest.mark.soak
+        ),
         (("mortal",), {}, "the service fails under its load: server ended", "stays up"),
-        ((), {"status": 3}, "the service fails under its load: exit status 3", "end with status 0"),
+        pytest.param(
+            (),
+            {"status": 3},
+            "the service fails under its load: exit status 3",
+            "end with status 0",
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_a_service_that_cannot_be_measured_is_said_at_once(

@@ -68,11 +68,7 @@ def test_a_terminal_of_ascii_is_told_as_much_as_it_can_show(finished: Path) -> N
         done = subprocess.run([*HUGEWISE, *verb], capture_output=True, env=plain, check=False, timeout=120)
         assert b"Traceback" not in done.stderr + done.stdout, verb
         assert (done.stdout + done.stderr).isascii()
-    done = subprocess.run(
-        [*HUGEWISE, "report", str(finished)], capture_output=True, env=plain, check=False, timeout=120
-    )
-    assert done.returncode == 0
-    assert b" comparison decided in " in done.stdout
+        assert verb[0] != "report" or (done.returncode == 0 and b" comparison decided in " in done.stdout)
 
 
 def test_a_torn_last_line_is_passed_over(call: Call, copy: Path) -> None:

@@ -230,7 +230,10 @@ def started(results: Path, marker: Path) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.soak) for each in (signal.SIGINT, signal.SIGHUP))],
+)
 @pytest.mark.usefixtures("unchanged")
 def test_a_signal_ends_a_run_in_good_order(call: Call, tmp_path: Path, number: signal.Signals) -> None:
     before = page_state()

@@ -192,7 +192,9 @@ def test_an_exec_start_that_turns_pages_off(turned: Turn, program: str, launcher
         verified(pid, "base")
 
 
-@pytest.mark.parametrize("kind", ["sysctl", "script", "tuned"])
+@pytest.mark.parametrize(
+    "kind", ["sysctl", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("script", "tuned"))]
+)
 def test_a_drop_in_and_a_pool(turned: Turn, program: str, launcher: str, folder: Path, kind: FileKind) -> None:
     _, made = files("hugetlb-2m", "process", (program, "malloc"))
     _, variables = unit(one(made, "unit"), launcher)
@@ -213,8 +215,15 @@ def test_a_drop_in_and_a_pool(turned: Turn, program: str, launcher: str, folder:
         verified(pid, "hugetlb-2m")
 
 
-@pytest.mark.parametrize("kind", ["script", "tmpfiles", "tuned"])
-@pytest.mark.parametrize("policy", ["thp", "mthp-64k"])
+@pytest.mark.parametrize(
+    ("policy", "kind"),
+    [
+        ("thp", "script"),
+        ("mthp-64k", "tmpfiles"),
+        *(pytest.param("thp", kind, marks=pytest.mark.soak) for kind in ("tmpfiles", "tuned")),
+        *(pytest.param("mthp-64k", kind, marks=pytest.mark.soak) for kind in ("script", "tuned")),
+    ],
+)
 def test_settings_of_the_host(turned: Turn, program: str, folder: Path, policy: str, kind: FileKind) -> None:
     _, made = files(policy, "system")
     found = one(made, kind)

@@ -85,6 +85,7 @@ def test_a_guest_comes_up_as_its_account_with_its_backing_and_goes(x86: Bootable
     assert "tcg,thread=single,tb-size=384" in argv
 
 
+@pytest.mark.soak
 def test_qemu_reads_its_disk_from_where_its_account_cannot_go(x86: Bootable, hosting: Hosting, tmp_path: Path) -> None:
     """It began in root's folder of the disk, so that all processes of its account could look around there."""
     need_program("mkfs.ext4", "e2fsprogs")
@@ -229,6 +230,7 @@ def test_a_panic_is_told_from_one_that_the_emulator_is_known_for(
     assert found.emulator is emulator
 
 
+@pytest.mark.soak
 def test_a_qemu_that_is_killed_beneath_its_guest_says_so(x86: Bootable, hosting: Hosting) -> None:
     with (
         x86.spoken(hosting, backing=BASE) as (booted, agent),
@@ -353,9 +355,8 @@ DRAWN = ("/proc/1/schedstat", "/proc/modules", "/proc/1/maps", "/proc/sys/kernel
 
 
 @pytest.mark.boots
-@pytest.mark.parametrize(
-    ("kind", "cpu"), [("x86", "max,-erms,-fsrm"), pytest.param("arm64", "neoverse-n1", marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize(("kind", "cpu"), [("x86", "max,-erms,-fsrm"), ("arm64", "neoverse-n1")])
+@pytest.mark.soak
 def test_the_seed_alone_decides_what_a_counting_guest_does_to_the_instruction(
     request: pytest.FixtureRequest, hosting: Hosting, kind: str, cpu: str
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_tmpfs_without_room_for_the_data_is_named_before_anything_runs(tmp_pat
     assert list(small_tmpfs.glob("hugewise-*")) == []
 
 
+@pytest.mark.soak
 def test_a_tmpfs_that_fills_up_under_the_server_is_named_by_the_server_or_by_who_guards_the_room(
     tmp_path: Path, small_tmpfs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
