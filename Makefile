@@ -68,7 +68,6 @@ docs: .venv/ready
 	.venv/bin/python -m hugewise.report.two_runs_json > docs/reference/compare-json.md
 	.venv/bin/python -m hugewise.cli.audit_reference > docs/reference/audit.md
 	.venv/bin/python -m hugewise.cli.inspect_reference > docs/reference/inspect-json.md
-	.venv/bin/python tools/words.py > docs/concepts/words.md
 
 .venv/ready: tools/setup.sh tools/guest-probe.sh tools/launcher.sh pyproject.toml requirements.lock $(PROBE_SOURCES)
 	PYTHON=$(PYTHON) tools/setup.sh
