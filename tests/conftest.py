@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from hugewise import beneath
 from hugewise.errors import LockedError
@@ -30,8 +30,10 @@ from tests.state import changed, page_state
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-settings.register_profile("same", derandomize=True, database=None)
-settings.register_profile("explore", derandomize=False)
+# Nothing is judged by time: a busy machine is slow at any moment.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", PATIENT, derandomize=True, database=None)
+settings.register_profile("explore", PATIENT, derandomize=False)
 settings.load_profile("explore" if os.environ.get("HUGEWISE_EXPLORE") == "1" else "same")
 
 

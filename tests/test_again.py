@@ -86,8 +86,21 @@ def test_the_process_that_hands_out_the_tests_does_it(tmp_path: Path) -> None:
         "        Path('there').touch()\n"
         "        raise BrowserError('it is silent')\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
-    environment = {"PYTHONPATH": str(HERE.parent), "PATH": "/usr/bin:/bin"}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "xdist.plugin",
+        "-n",
+        "2",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+    ]
+    environment = {"PYTHONPATH": str(HERE.parent), "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\nFLAKY test_it.py::test_once: BrowserError: it is silent (passed alone)\n" in done.stdout

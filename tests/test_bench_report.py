@@ -18,15 +18,15 @@ from tests.requirements import need_program
 
 
 def test_its_run_is_one_that_can_be_told(tmp_path: Path) -> None:
-    path = report.run(480, tmp_path)
+    path = report.run(240, tmp_path)
     results = analyze(path)
-    assert len(results.attempts) == 480
+    assert len(results.attempts) == 240
     assert {len(one.metrics) for one in results.attempts} == {report.METRICS}
     assert results.integrity is not None
     assert results.integrity.state == "consistent"
-    # All blocks are judged: 20 of each cell.
-    assert {one.n for cell in results.cells for one in cell.comparisons} == {20}
-    assert report.run(480, tmp_path) == path  # made once
+    # All blocks are judged: 10 of each cell.
+    assert {one.n for cell in results.cells for one in cell.comparisons} == {10}
+    assert report.run(240, tmp_path) == path  # made once
 
 
 def test_the_table_has_what_was_seen_and_the_targets() -> None:

@@ -7,7 +7,8 @@ where it leads: root works there through `hugewise.beneath`, or has it done as `
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -142,17 +143,32 @@ METHODS = {
 }
 
 
-def modules() -> dict[str, ast.Module]:
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    """One at a time: all of them at once would be much to keep."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield str(path.relative_to(SOURCE).with_suffix("")), ast.parse(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, dict[str, list[tuple[int, str]]]]:
+    """The effects of each kind by module."""
+    both = {name: (list(by_path(tree)), list(programs(tree))) for name, tree in modules()}
     return {
-        str(path.relative_to(SOURCE).with_suffix("")): ast.parse(path.read_text(encoding="utf-8"))
-        for path in sorted(SOURCE.rglob("*.py"))
+        "by path": {name: one for name, (one, _) in both.items()},
+        "programs": {name: one for name, (_, one) in both.items()},
     }
+
+
+@functools.lru_cache(1)
+def walked(tree: ast.AST) -> list[ast.AST]:
+    """All nodes of a tree: to find them takes longer than to look at each."""
+    return list(ast.walk(tree))
 
 
 def imported(tree: ast.AST) -> dict[str, str]:
     """What each name of the module is called where it comes from: `sp` is subprocess, `rmtree` is shutil.rmtree."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Import):
             found |= {each.asname or each.name.partition(".")[0]: each.name for each in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -171,7 +187,7 @@ def called(node: ast.expr, names: dict[str, str]) -> str | None:
 def by_path(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Each effect on a path, with its line. Reading is none: `Path.open` and `open` without a mode that writes."""
     names = imported(tree)
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Name | ast.Attribute) and (found := called(node, names)) is not None:
             module, _, function = found.partition(".")
             known = FUNCTIONS.get(module, set())
@@ -193,22 +209,22 @@ def by_path(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def programs(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Each use of subprocess, and of what in `os` starts programs."""
     names = imported(tree)
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Name | ast.Attribute) and (found := called(node, names)) is not None:
             module, _, function = found.partition(".")
             if module in ("subprocess", "pty") or (module == "os" and function in STARTING):
                 yield node.lineno, found
 
 
-@pytest.mark.parametrize(("effects", "listed"), [(by_path, BY_PATH), (programs, PROGRAMS)])
+@pytest.mark.parametrize(("kind", "listed"), [("by path", BY_PATH), ("programs", PROGRAMS)])
 def test_what_touches_a_path_or_starts_a_program_is_on_the_list(
-    effects: Callable[[ast.AST], Iterator[tuple[int, str]]], listed: dict[str, tuple[str, ...]]
+    found: dict[str, dict[str, list[tuple[int, str]]]], kind: str, listed: dict[str, tuple[str, ...]]
 ) -> None:
     allowed = {module for group in listed.values() for module in group}
-    found = {name: list(effects(tree)) for name, tree in modules().items()}
-    strays = {f"{name}.py:{line}": what for name, all_ in found.items() if name not in allowed for line, what in all_}
+    effects = found[kind]
+    strays = {f"{name}.py:{line}": what for name, all_ in effects.items() if name not in allowed for line, what in all_}
     assert strays == {}, "go through hugewise.beneath, or hugewise.unprivileged; see CONTRIBUTING"
-    idle = {name for name in allowed if not found.get(name)}
+    idle = {name for name in allowed if not effects.get(name)}
     assert idle == set(), "these have no such effect any more: take them off the list"
 
 

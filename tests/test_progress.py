@@ -91,9 +91,10 @@ def test_one_process_does_all_of_a_group(tmp_path: Path) -> None:
         "        file.write(f'{os.getpid()}\\n')\n",
         encoding="utf-8",
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider"]
-    command += ["--rootdir", str(tmp_path), str(tmp_path)]
-    done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "xdist.plugin", "-n", "2", "--dist", "loadgroup"]
+    command += ["-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # no other plugin is of use here
+    done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, env=environment)
     assert done.returncode == 0, done.stdout.decode()
     pids = (tmp_path / "pids").read_text().split()
     assert len(pids) == 12

@@ -47,6 +47,7 @@ TRIED = tuple(
     for name, source in (("off", "base"), ("advised", "thp"))
 )
 TRUE = ("/bin/true", "-x")
+MOST = 40  # blocks, after which a run of these has ended
 ASKED = Question(workload=command(TRUE), seconds=120.0, confidence=0.9)
 
 
@@ -86,7 +87,7 @@ class Machine:
         folder = begun(results, study, cells=(cell,), left_out=self.left_out)
         self.begun.append(study)
         listener(progress.Started(folder.run, str(folder.path), 1, 0, None))
-        return self.conducted(study, folder, self.stops.pop(study.name, 200))
+        return self.conducted(study, folder, self.stops.pop(study.name, MOST))
 
     def conducted(self, study: Study, folder: RunFolder, most: int | BaseException) -> RunFolder:
         run = folder.read()
@@ -119,14 +120,14 @@ class Machine:
             closed = folder.read().blocks[-1]
             for method in methods:
                 method.observe(closed)
-        if most == 200:
+        if most == MOST:
             folder.append(Closed(t=2000.0, state="finished", seed=bytes(16).hex()))
         return folder
 
     def resume(self, path: Path, *, listener: progress.Listener, anyway: bool) -> RunFolder:
         self.resumed.append(path)
         folder = RunFolder(path)
-        return self.conducted(folder.read().study, folder, 200)
+        return self.conducted(folder.read().study, folder, MOST)
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def test_a_run_that_was_gone_on_with_to_its_end_by_itself_is_taken_as_it_is(
     found, folder = phases.advise(ASKED, tmp_path)
     assert found.arrived == phase
     run = Path(getattr(found, f"{phase}_folder"))
-    machine.conducted(RunFolder(run).read().study, RunFolder(run), 200)
+    machine.conducted(RunFolder(run).read().study, RunFolder(run), MOST)
     after, _ = phases.resume(folder)
     assert machine.resumed == []
     assert (after.arrived, getattr(after, f"{phase}_folder")) == ("finished", str(run))

@@ -46,7 +46,6 @@ def test_a_circle_of_links_ends(root: Root) -> None:
     assert root.unread() == ("/etc/b: Too many levels of symbolic links",)
 
 
-@pytest.mark.timeout(10)
 def test_a_pipe_does_not_block_and_is_no_file(root: Root) -> None:
     os.mkfifo(root.folder / "etc/pipe")
     assert root.text("/etc/pipe") is None

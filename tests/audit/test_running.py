@@ -224,7 +224,6 @@ def test_files_of_servers_at_rest(tree: Tree) -> None:
     assert found == {"memcached": {"large-pages": "on"}, "mongodb": {"cacheSizeGB": "2"}}
 
 
-@pytest.mark.timeout(20)
 def test_a_pipe_in_the_place_of_a_file_does_not_block(tree: Tree, audit: Audit) -> None:
     for path in ("/etc/redis/redis.conf", "/etc/mysql/my.cnf", "/etc/sysctl.d/a.conf", "/etc/systemd/system/p.service"):
         tree.at(path).parent.mkdir(parents=True, exist_ok=True)

@@ -13,14 +13,19 @@ from tests.cli.conftest import HUGEWISE, Call, tiny
 from tests.requirements import need_program
 
 
-def completed(line: str, here: Path, shell: str = "bash") -> list[str]:
-    """What is offered for the last word of `line`, with its kind: plain, file or dir."""
+def asked(line: str, shell: str = "bash") -> dict[str, str]:
+    """What the script of a shell has in the environment when it asks."""
     words = shlex.split(line) + ([""] if line.endswith(" ") else [])
-    told = {
+    return {
         "_HUGEWISE_COMPLETE": f"{shell}_complete",
         "COMP_WORDS": line,
         "COMP_CWORD": words[-1] if shell == "fish" else str(len(words) - 1),
     }
+
+
+def completed(line: str, here: Path, shell: str = "bash") -> list[str]:
+    """What is offered for the last word of `line`, with its kind: plain, file or dir."""
+    told = asked(line, shell)
     done = subprocess.run(HUGEWISE, cwd=here, env=os.environ | told, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return done.stdout.split()
@@ -43,9 +48,15 @@ def completed(line: str, here: Path, shell: str = "bash") -> list[str]:
         ("hugewise list stu", ["plain,studies"]),
     ],
 )
-def test_what_tab_offers(line: str, offered: list[str], tmp_path: Path) -> None:
-    tiny(tmp_path, "base", "thp")
-    assert completed(line, tmp_path) == offered
+def test_what_tab_offers(
+    line: str, offered: list[str], here: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked in this process: the tests below start one, as a shell does."""
+    tiny(here, "base", "thp")
+    for name, value in asked(line).items():
+        monkeypatch.setenv(name, value)
+    status, out, err = call()
+    assert (status, out.split(), err) == (0, offered, "")
 
 
 def test_tab_knows_the_services_of_a_host(tmp_path: Path) -> None:

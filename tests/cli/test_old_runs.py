@@ -13,12 +13,13 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import HUGEWISE, Call
+from tests.cli.conftest import Call
 from tests.golden import GOLDEN, same
 
 RUNS = ("ended", "interrupted", "guests", "deployed")
@@ -100,26 +101,49 @@ UNFIT = [(file, kind) for file in FILES for kind in ("pipe", "device", "link", "
 UNFIT.remove(("attempts.parquet", "huge"))  # DuckDB reads it in parts
 
 
-@pytest.mark.parametrize(("file", "kind"), UNFIT)
-def test_what_is_no_file_in_a_run_folder_is_refused_at_once(file: str, kind: str, tmp_path: Path) -> None:
-    """Neither waited for nor read without end: a pipe, a link, more than is ever written."""
-    of = {"guests.json": "guests", "attempt.json": "interrupted"}.get(file, "ended")
-    folder = tmp_path / of
-    shutil.copytree(GOLDEN / "runs" / of, folder)
+def unfit(of: Path, file: str, kind: str) -> tuple[Path, Path]:
+    """A run's folder below `of` in which that file is no file any more; and the file."""
+    run = {"guests.json": "guests", "attempt.json": "interrupted"}.get(file, "ended")
+    folder = of / run
+    shutil.copytree(GOLDEN / "runs" / run, folder)
     path = next(folder.rglob(file))
     if kind == "huge":
         os.truncate(path, 2 << 30)  # a hole
     else:
-        moved = path.rename(tmp_path / "elsewhere")
+        moved = path.rename(of / "elsewhere")
         os.mkfifo(path) if kind == "pipe" else path.symlink_to(moved if kind == "link" else "/dev/zero")
-    code = "import resource; resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30)); " + HUGEWISE[-1]
-    command = [*HUGEWISE[:-1], code, "report", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout) == (2, "")
-    said = "larger than" if kind == "huge" else "not a regular file"
-    assert f"{path} cannot be read: " in " ".join(done.stderr.split())
-    assert said in done.stderr
-    assert "cure: put a copy of it back" in done.stderr
+    return folder, path
+
+
+# Each folder is reported in turn, and what came of it is a line: status, stdout, stderr.
+REPORTS = """
+import contextlib, io, json, resource, sys
+from hugewise.cli.main import main
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+for folder in sys.argv[1:]:
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(["report", folder])
+        except SystemExit as ended:
+            status = ended.code
+    print(json.dumps([status, out.getvalue(), err.getvalue()]), flush=True)
+"""
+
+
+def test_what_is_no_file_in_a_run_folder_is_refused_at_once(tmp_path: Path) -> None:
+    """Neither waited for nor read without end: a pipe, a link, more than is ever written."""
+    made = [unfit(tmp_path / f"{file}-{kind}", file, kind) for file, kind in UNFIT]
+    command = [sys.executable, "-c", REPORTS, *(str(folder) for folder, _ in made)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert (done.returncode, done.stderr) == (0, "")
+    for (file, kind), (_, path), line in zip(UNFIT, made, done.stdout.splitlines(), strict=True):
+        status, out, err = json.loads(line)
+        assert (status, out) == (2, ""), (file, kind)
+        said = " ".join(err.split())
+        assert f"{path} cannot be read: " in said
+        assert ("larger than" if kind == "huge" else "not a regular file") in said
+        assert "cure: put a copy of it back" in said
 
 
 def test_the_kept_folders_stay_small() -> None:

@@ -40,16 +40,16 @@ class Compared:
         monkeypatch.setattr(Agenda, "decide", held)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (3, 4))])
 def test_the_same_is_decided_as_by_looking_at_every_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Hosts that die, come back and are replaced; in half of the fleets there are too few that stand by."""
     compared = Compared(monkeypatch)
-    spare, killed, wait = (6, 6, 120.0) if seed % 2 else (1, 4, 3.0)
-    found = placement.played(tmp_path, seed, hosts=30, spare=spare, killed=killed, wait=wait)
+    spare, killed, wait = (4, 4, 120.0) if seed % 2 else (1, 3, 3.0)
+    found = placement.played(tmp_path, seed, hosts=15, spare=spare, killed=killed, wait=wait)
     assert found.doubled == 0 and (found.lost == 0 or not seed % 2)
-    assert compared.seen["Act"] > 150 and compared.seen["Assign"] >= 30 - spare and compared.seen["Close"] >= 1
+    assert compared.seen["Act"] > 75 and compared.seen["Assign"] >= 15 - spare and compared.seen["Close"] >= 1
 
 
 def test_each_event_has_its_own_host_looked_at_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,8 +61,8 @@ def test_each_event_has_its_own_host_looked_at_and_no_other(tmp_path: Path, monk
         return written(agenda, name)
 
     monkeypatch.setattr(Agenda, "_written", counted)
-    found = placement.played(tmp_path, 1, hosts=60, spare=4, killed=0)
+    found = placement.played(tmp_path, 1, hosts=25, spare=4, killed=0)
     done = len(found.decided)
-    assert found.lost == 0 and done > 300
-    assert sum(looked.values()) < 3 * done  # all of them at each would be 60 times as many
+    assert found.lost == 0 and done > 125
+    assert sum(looked.values()) < 3 * done  # all of them at each would be 25 times as many
     assert max(looked.values()) < 40

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
-from hugewise.fleet import conduct, confirming
+from hugewise.fleet import conduct, confirming, summaries
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.inventory import Inventory
 from hugewise.fleet.state import FleetState
@@ -25,6 +25,12 @@ from tests.build.fleets import FAST, SLOW, FleetHostMade, a_fleet, stratum
 
 ASKED = SimpleNamespace(workload=[SimpleNamespace(called="chase"), SimpleNamespace(called="fault")], cells=())
 FLEET = tuple(FleetHostMade(f"fast-{number}", FAST, -0.10 + 0.002 * number) for number in range(6))
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are read in this process: others would take longer to start than a few runs to be read."""
+    monkeypatch.setattr(summaries, "_MANY", 1 << 30)
 
 
 @pytest.fixture(scope="module")

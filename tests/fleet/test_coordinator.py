@@ -32,14 +32,22 @@ def files(folder: Path) -> dict[str, str]:
     }
 
 
+# What was found to be a run that has ended, by its files: the same files say the same, wherever they lie.
+ANALYSED: set[frozenset[tuple[str, str]]] = set()
+
+
 def brought(fleet: Fleet, state: FleetState) -> list[str]:
     """The hosts whose runs count: whole, as they were recorded, and each once."""
     found = []
     for work in state.counted():
         assert work.shipped is not None
         folder = fleet.folder.path / work.shipped.folder
-        assert files(folder) == files(fleet.host(work.assigned.host).recorded)
-        assert analyze(folder).state == "finished"
+        content = files(folder)
+        assert content == files(fleet.host(work.assigned.host).recorded)
+        said = frozenset(content.items())
+        if said not in ANALYSED:
+            assert analyze(folder).state == "finished"
+            ANALYSED.add(said)
         found.append(work.assigned.host)
     shipped = Counter(record.number for record in fleet.folder.records() if isinstance(record, RunShipped))
     assert set(shipped.values()) <= {1}
@@ -442,7 +450,16 @@ def refusing(fleet: Fleet, name: str, kind: type, times: int, refusal: orders.Re
 FULL = orders.Refusal(why="/var/lib/hugewise/fleet/f/worker: No space left on device")
 
 
-@pytest.mark.parametrize("kind", [BeginOrder, orders.LookOrder, orders.ManifestOrder, ReadOrder, ForgetOrder])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        BeginOrder,
+        pytest.param(orders.LookOrder, marks=pytest.mark.soak),
+        pytest.param(orders.ManifestOrder, marks=pytest.mark.soak),
+        ReadOrder,
+        ForgetOrder,
+    ],
+)
 def test_a_host_that_refuses_for_a_while_loses_nothing(tmp_path: Path, kind: type) -> None:
     fleet = Fleet(tmp_path, ["a", "b"], table='patience = "30s"')
     refusing(fleet, "a", kind, 6, FULL)

@@ -29,6 +29,12 @@ HOSTS = (
 )
 
 
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are read in this process: others would take longer to start than a few runs to be read."""
+    monkeypatch.setattr(summaries, "_MANY", 1 << 30)
+
+
 def called(*arguments: str | Path) -> Result:
     return CliRunner(env={"COLUMNS": "100"}).invoke(cli, ["fleet", "report", *map(str, arguments)])
 
@@ -158,6 +164,7 @@ def test_copies_and_machines_under_two_names_are_left_out_by_name(tmp_path: Path
 def test_processes_that_read_runs_run_no_file_of_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(summaries, "_MANY", 4)
     path = a_fleet(tmp_path / "fleet", HOSTS[:4])
     here = tmp_path / "here"
     here.mkdir()

@@ -190,6 +190,7 @@ def machines_own() -> list[tuple[str, int]]:
     return sorted((str(path), path.lstat().st_mtime_ns) for path in paths)
 
 
+@pytest.mark.soak  # it reads the lists of an archive and fetches from it
 def test_a_small_package_of_another_architecture_is_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_program("apt-get", "apt")
     monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path / "cache"))

@@ -46,6 +46,7 @@ def test_a_package_without_a_kernel_is_no_kernel() -> None:
         packages.chosen("redis", resolved)
 
 
+@pytest.mark.soak  # it reads the lists of an archive and fetches a kernel
 def test_a_real_package_is_unpacked_once_and_found_without_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

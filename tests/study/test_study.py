@@ -369,9 +369,9 @@ def planned_or_refused(text: str) -> None:
         assert msgspec.json.decode(msgspec.json.encode(study), type=Study) == study
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300)
 @given(mangled())
-def test_a_thousand_malformed_studies_never_give_a_traceback(data: dict[str, Any]) -> None:
+def test_malformed_studies_never_give_a_traceback(data: dict[str, Any]) -> None:
     planned_or_refused(as_toml(data))
 
 

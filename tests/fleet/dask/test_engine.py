@@ -23,12 +23,12 @@ from tests.wait import until
 
 LOOK = LookOrder(assignment=NOWHERE)
 BOTH = {"alpha", "beta"}
+CPU = max(os.sched_getaffinity(0))
 
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Local:
-    folder = tmp_path_factory.mktemp("fleet")
-    return Local(folder)
+    return Local(tmp_path_factory.mktemp("fleet"), cpu=CPU)
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,13 @@ def test_nothing_listens_elsewhere_than_at_the_addresses(engine: DaskEngine, loc
     for host, address in (("alpha", "127.0.0.11"), ("beta", "127.0.0.12")):
         (at,) = listening(local.worker(host))
         assert at.startswith(f"{address}:")
+
+
+def test_an_idle_worker_is_bound_to_its_cpu(engine: DaskEngine, local: Local) -> None:
+    """What it takes is measured in `make bench`. Orders may run anywhere."""
+    assert engine.call("alpha", LOOK) == AssignmentSeen(assignment=NOWHERE, state="unknown")
+    for task in Path(f"/proc/{local.worker('alpha')}/task").iterdir():
+        assert os.sched_getaffinity(int(task.name)) == {CPU}
 
 
 def test_no_key_is_in_a_list_of_processes_or_in_a_file(engine: DaskEngine, local: Local) -> None:

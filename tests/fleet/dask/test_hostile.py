@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, chdir
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,24 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Local:
     return Local(tmp_path_factory.mktemp("fleet"))
 
 
+PLANTED = ("msgspec", "hugewise", "sitecustomize")
+
+
 @pytest.fixture(scope="module")
-def engine(local: Local) -> Iterator[DaskEngine]:
-    with local.up() as engine:
+def began_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with files that have names of modules, each of which would leave a mark."""
+    folder = tmp_path_factory.mktemp("planted")
+    for name in PLANTED:
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'mark')!r}, 'w')\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engine(local: Local, began_in: Path) -> Iterator[DaskEngine]:
+    """It is begun in the folder of such files."""
+    with ExitStack() as stack:
+        with chdir(began_in):
+            engine = stack.enter_context(local.up())
         yield engine
 
 
@@ -293,16 +309,9 @@ def test_an_answer_is_sealed_for_one_order_and_one_host() -> None:
     assert sealing.checked(key, asked, b"") is None
 
 
-def test_no_file_of_the_folder_that_the_coordinator_is_in_is_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("msgspec", "hugewise", "sitecustomize"):
-        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\n")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "spools").mkdir()
-    with Local(tmp_path / "spools").up() as engine:
-        assert engine.present() == {"alpha", "beta"}
-    assert not (tmp_path / "mark").exists()
+def test_no_file_of_the_folder_that_the_coordinator_is_in_is_run(engine: DaskEngine, began_in: Path) -> None:
+    assert engine.present() == {"alpha", "beta"}
+    assert {path.name for path in began_in.iterdir()} == {f"{name}.py" for name in PLANTED}
 
 
 def _command(pid: int) -> bytes:

@@ -1,29 +1,11 @@
-"""Where an idle worker runs; what it takes is measured in `make bench`."""
+"""What the benchmark of an idle worker says; where one runs: `test_engine`."""
 
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 
 import pytest
 from bench import quiet
-
-from hugewise.fleet.orders import AssignmentSeen, LookOrder
-from tests.fleet.dask.local import NOWHERE, Local
-
-
-def test_an_idle_worker_is_bound_to_its_cpu(tmp_path: Path) -> None:
-    """Orders may run anywhere."""
-    cpu = max(os.sched_getaffinity(0))
-    local = Local(tmp_path, cpu=cpu)
-    with local.up() as engine:
-        pid = local.worker("alpha")
-        assert engine.call("alpha", LookOrder(assignment=NOWHERE)) == AssignmentSeen(
-            assignment=NOWHERE, state="unknown"
-        )
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            assert os.sched_getaffinity(int(task.name)) == {cpu}
 
 
 def test_the_interval_of_pairs() -> None:
