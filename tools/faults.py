@@ -7,8 +7,8 @@
 A fault is one place in one function: a comparison turned, a condition negated, a constant moved by one, `and` for `or`,
 a sign, a statement left out. They are drawn over all functions of OLD/src/hugewise and carried over by the function's
 name and the text of the place, so that a function may have moved to another file; one that is not found is gone, and
-listed. A fault counts as caught when a test fails that imports the function's module, whole runs and boots left out
-(`--without`), within `--seconds`. The source is copied; nothing in OLD or NEW is changed.
+listed. A fault counts as caught when a test fails that imports the function's module, of those with such markers
+(`--marks`: the gate's), within `--seconds`. The source is copied; nothing in OLD or NEW is changed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ _TURNED = {
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
 }  # fmt: skip
 _SIGNS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
-_WITHOUT = ("servers", "test_session", "test_designs", "test_analysis", "test_together", "test_killed", "test_boot",
-            "test_runs", "test_counts", "test_image", "test_agent", "test_kernels_build", "test_bench")  # fmt: skip
+_MARKS = "not soak"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -120,14 +119,14 @@ def planted(root: Path, fault: dict[str, object]) -> tuple[Path, str] | None:
     return path, ast.unparse(ast.fix_missing_locations(tree))
 
 
-def tests_of(root: Path, path: Path, without: tuple[str, ...]) -> list[str]:
+def tests_of(root: Path, path: Path) -> list[str]:
     """The test files that import the module at `path`; where none does, those that import what imports it."""
     imports = _imports(root)
     wanted = {_module(root, path)}
     for _ in range(3):
         found = [
             str(file.relative_to(root)) for file, names in imports.items()
-            if file.name.startswith("test_") and names & wanted and not any(word in str(file) for word in without)
+            if file.name.startswith("test_") and names & wanted
         ]  # fmt: skip
         if found:
             return found
@@ -156,27 +155,27 @@ def _imported(path: Path) -> set[str]:
     return found
 
 
-def attempt(root: Path, fault: dict[str, object], without: tuple[str, ...], seconds: int) -> tuple[str, str]:
+def attempt(root: Path, fault: dict[str, object], marks: str, seconds: int) -> tuple[str, str]:
     """What became of the fault in `root`: caught, missed, untested or gone; and where it is."""
     found = planted(root, copy.deepcopy(fault))
     if found is None:
         return "gone", ""
     path, text = found
     where = str(path.relative_to(root))
-    chosen = tests_of(root, path, without)
+    chosen = tests_of(root, path)
     if not chosen:
         return "untested", where
     with tempfile.TemporaryDirectory() as place:
         source = Path(place) / "src"
         shutil.copytree(root / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
         (source / path.relative_to(root / "src")).write_text(text, encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout=60", *chosen]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marks, *chosen]
         environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
         try:
             done = subprocess.run(command, cwd=root, env=environment, capture_output=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
             return "missed", where  # not seen in time
-    return ("caught" if done.returncode == 1 else "missed" if done.returncode == 0 else "caught"), where
+    return "untested" if done.returncode == 5 else "missed" if done.returncode == 0 else "caught", where
 
 
 def main() -> None:
@@ -190,7 +189,7 @@ def main() -> None:
     trying = verbs.add_parser("try")
     trying.add_argument("root", type=Path)
     trying.add_argument("faults", type=Path)
-    trying.add_argument("--without", nargs="*", default=_WITHOUT)
+    trying.add_argument("--marks", default=_MARKS)
     trying.add_argument("--seconds", type=int, default=180)
     asked = parser.parse_args()
     if asked.verb == "draw":
@@ -198,7 +197,7 @@ def main() -> None:
         return
     counts: dict[str, int] = {}
     for fault in json.loads(asked.faults.read_text(encoding="utf-8")):
-        became, where = attempt(asked.root.resolve(), fault, tuple(asked.without), asked.seconds)
+        became, where = attempt(asked.root.resolve(), fault, asked.marks, asked.seconds)
         counts[became] = counts.get(became, 0) + 1
         print(f"{became:9} {where} {fault['function']} {fault['kind']}: {str(fault['text'])[:60]!r}", flush=True)
     print(counts)
