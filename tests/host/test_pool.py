@@ -333,8 +333,8 @@ def test_all_that_is_free_of_one_size_is_held_back_and_nothing_where_nothing_is(
     pools.fill({SMALL: 10, LARGE: 2})
     host.use(2048, 3)  # some program has mapped them
     host.numbers[f"{pool_folder(SMALL)}/resv_hugepages"] = 2  # and is promised these
-    assert hold(host, SMALL) is mapped
-    assert hold(host, LARGE) is mapped
+    held: list[object] = [hold(host, SMALL), hold(host, LARGE)]
+    assert all(each is mapped for each in held)
     assert mapped == [(5 * SMALL, SMALL), (2 * LARGE, LARGE)]
 
 
