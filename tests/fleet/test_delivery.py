@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.fleet import delivery, orders
+from hugewise.fleet import delivery, orders, spool
 from hugewise.fleet.orders import Assignment, AssignmentSeen, HostAnswer, LookOrder, Refusal
+from hugewise.fleet.place import HostPlace, usual_spool
 from tests.build import known
 
 LOOK = LookOrder(assignment=Assignment("f", 1))
@@ -26,27 +27,40 @@ def sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def delivered(*, root: bool = True, spool: Path | None = None, worker: int | None = None) -> HostAnswer:
+def delivered(*, root: bool = True, folder: Path | None = None, worker: int | None = None) -> HostAnswer:
     data = orders.encode(LOOK)
-    folder = None if spool is None else str(spool)
+    named = None if folder is None else str(folder)
     return orders.decode_answer(
-        delivery.delivered(data, installation="/opt/hugewise", spool_folder=folder, root=root, worker=worker)
+        delivery.delivered(data, installation="/opt/hugewise", spool_folder=named, root=root, worker=worker)
     )
 
 
 def test_an_order_to_root_is_obeyed_by_a_program_of_its_own(sudo: Path, tmp_path: Path) -> None:
     (tmp_path / "answer").write_bytes(orders.encode(UNKNOWN))
     sudo.write_text(f'#!/bin/sh\necho "told: $*" > {tmp_path}/words; cat > {tmp_path}/order; cat {tmp_path}/answer\n')
-    assert delivered(spool=tmp_path / "spool", worker=7) == UNKNOWN
+    assert delivered(folder=tmp_path / "spool", worker=7) == UNKNOWN
     words = f"told: -n -- /opt/hugewise/bin/hugewise fleet obey --spool {tmp_path}/spool --worker 7\n"
     assert (tmp_path / "words").read_text() == words
     assert orders.decode_order((tmp_path / "order").read_bytes()) == LOOK
 
 
-def test_a_worker_that_needs_no_root_obeys_itself(sudo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("root", "account"), [(False, 1000), (True, 0)])
+def test_a_worker_that_need_not_become_root_obeys_itself(
+    sudo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: bool, account: int
+) -> None:
     sudo.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
-    monkeypatch.undo()
-    assert delivered(root=False, spool=tmp_path / "spool") == UNKNOWN
+    places: list[HostPlace] = []
+
+    def answered(data: bytes, place: HostPlace) -> bytes:
+        assert orders.decode_order(data) == LOOK
+        places.append(place)
+        return orders.encode(UNKNOWN)
+
+    monkeypatch.setattr(spool, "answered", answered)
+    monkeypatch.setattr(os, "geteuid", lambda: account)
+    assert delivered(root=root, folder=tmp_path, worker=7) == UNKNOWN
+    assert delivered(root=root) == UNKNOWN
+    assert places == [HostPlace(tmp_path, 7), HostPlace(usual_spool(), None)]
     assert not (tmp_path / "asked").exists()
 
 

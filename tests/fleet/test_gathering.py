@@ -8,6 +8,7 @@ import pytest
 from hugewise.errors import HostLostError, UserError
 from hugewise.fleet import conduct, examining, gathering, strata
 from hugewise.fleet.gathering import GatheredHost, HostProblem
+from hugewise.fleet.installation import installed
 from hugewise.fleet.inventory import parse
 from hugewise.fleet.orders import Examined, FleetQuestion, Greeting, HelloOrder, HostAnswer, HostOrder, Installed
 from hugewise.model.check import Check
@@ -109,7 +110,7 @@ def test_what_keeps_a_host_from_taking_part(answer: Greeting | Exception, why: s
 def doctor(*, asked: bool, **answers: Greeting | Exception) -> tuple[bool, list[str]]:
     """Whether all hosts can take part, and what `hugewise fleet doctor` says."""
     own = {
-        name: changed_of(found, fingerprint={"name": name, "machine": f"m-{name}"}, installed=conduct.installed())
+        name: changed_of(found, fingerprint={"name": name, "machine": f"m-{name}"}, installed=installed())
         for name, found in (dict.fromkeys("abc", GREETING) | answers).items()
     }
     study = study_of('format = 1\nname = "s"\npolicies = ["base", "thp"]\n[[workload]]\nname = "chase"\n', "s.toml")
@@ -122,7 +123,7 @@ def test_every_host_that_is_asked_a_question_says_what_runs_and_what_is_left_out
     left = examined(left_out=("pgbench, *: not there",), checks=(NO_PMU,))
     fits, said = doctor(asked=True, b=msgspec.structs.replace(left, spool_free=5 << 20, clock=0.0))
     at = next(number for number, line in enumerate(said) if line.startswith("b: hugewise "))
-    assert said[at].startswith(f"b: hugewise {conduct.installed().version} as root; ")
+    assert said[at].startswith(f"b: hugewise {installed().version} as root; ")
     assert said[at + 1 : at + 4] == [
         "  runs      chase: thp against base",
         "  left out  pgbench, *: not there",
