@@ -89,7 +89,7 @@ def test_nothing_is_turned_that_the_journal_has_not() -> None:
 
 
 def test_a_run_that_was_killed_meanwhile_is_put_back_once_and_what_others_chose_stays() -> None:
-    host = Lists(37_000)
+    host = Lists(0)
     host.dies_at = 1  # after the setting was turned
     with pytest.raises(Killed):
         pagesets.drain(host, lambda _: None)
