@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import msgspec
@@ -19,7 +20,7 @@ from hugewise.advise import choosing, layouts
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import Advice
-from hugewise.advise.candidates import ProgramHere, SettingCandidate
+from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate
 from hugewise.advise.question import Question, command
 from hugewise.advise.telling import DETAILS, answer, details, recommended, settings, whole
 from hugewise.analysis.analysis import analyze
@@ -147,6 +148,33 @@ def edited(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     told = json.loads((folder / "advice.json").read_text())
     change(told)
     (folder / "advice.json").write_text(json.dumps(told))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_candidates_that_the_workload_does_not_take_are_left_out_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """They are planned as the screening would be, with room for the program's memory in a pool."""
+    asked: list[tuple[int, float]] = []
+
+    def screening(_: Question, tried: object, pool: int, seconds: float) -> object:
+        asked.append((pool, seconds))
+        return tried
+
+    refused = [LeftOut(cell="w", policy=TRIED[0].name, reason="of its own")]
+    refused += [LeftOut(cell="w", policy="*", reason="it is not there")] if whole else []
+    monkeypatch.setattr(questions, "screening", screening)
+    monkeypatch.setattr(phases, "make_plan", lambda _: SimpleNamespace(left_out=refused))
+    before = [LeftOutCandidate(name="before", reason="no root")]
+    found: Any = SimpleNamespace(memory=1 << 30)
+    tried, left = phases._taken(ASKED, list(TRIED), before, found)
+    assert tried == ([] if whole else list(TRIED[1:]))
+    gone = {each.name: each.reason for each in left}
+    others = {each.name: "it is not there" for each in TRIED[1:]} if whole else {}
+    assert gone == {"before": "no root", TRIED[0].name: "of its own", **others}
+    assert asked[0][0] > 1 << 30
+    assert phases._taken(ASKED, [], before, found) == ([], before)
+    assert len(asked) == 1  # nothing is planned for none
 
 
 def test_from_the_pilot_to_the_answer(machine: Machine, tmp_path: Path) -> None:

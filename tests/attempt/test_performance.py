@@ -22,7 +22,7 @@ from hugewise.machine import probe
 from hugewise.machine.machine import Contained
 from hugewise.machine.site import Site
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Server, Step, Window
+from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Server, Step, Window, Write
 from hugewise.model.workload import Launch, ParameterValue, RunsAs
 from tests.build import known
 from tests.build.studies import FakeWorkload, an_arm, cell_of
@@ -231,3 +231,66 @@ def test_output_that_no_reader_foresaw_fails_the_attempt_with_its_reason(
 
     with pytest.raises(AssertionError, match=f"failed.*its output is not as expected: {type(error).__name__}"):
         played(tmp_path, scratch, ROUNDS, workload=Breaking)
+
+
+class Laid(Touching):
+    """Its data are made on the machine itself: of a file of the study's, by a step and with a server that helps."""
+
+    fails = False
+    source = Path("/nowhere")
+
+    def data(self, values: Mapping[str, ParameterValue]) -> Data | None:
+        def recipe(places: Places) -> Iterator[Step | Server | Write]:
+            code = f"import os, sys; open('{places.data}/{{}}', 'a').write({{}}); sys.exit({int(self.fails)})"
+            yield Write("first", "written")
+            ready = Step(name="asked", argv=(sys.executable, "-c", f"{ASK}ask(b'hello')"))
+            yield Server(name="helper", argv=(sys.executable, "-c", SERVER), ready=ready)
+            yield Step(
+                name="make", argv=(sys.executable, "-c", code.format("made", f"open({str(self.source)!r}).read()"))
+            )
+
+        return Data(name="laid", key={}, recipe=recipe, inputs=(str(self.source),))
+
+
+@pytest.fixture
+def put(reached: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, bytes]]:
+    """What the machine is given below its root, which here is this host's own."""
+    given: list[tuple[str, str, bytes]] = []
+    real = LocalMachine.put
+
+    def put(machine: LocalMachine, folder: str, name: str, content: bytes, *owner: int | None, **more: int) -> None:
+        if folder == "/":
+            given.append((folder, name, content))
+        else:
+            real(machine, folder, name, content, *owner, **more)
+
+    monkeypatch.setattr(LocalMachine, "put", put)
+    monkeypatch.setattr(Laid, "source", reached / "source")
+    (reached / "source").write_text("of the study")
+    return given
+
+
+def test_data_that_no_copy_is_kept_of_are_made_where_the_attempt_is_played(
+    tmp_path: Path, scratch: Scratch, put: list[tuple[str, str, bytes]]
+) -> None:
+    """Of the files that their recipe reads, and what helped to make them has ended before the servers begin."""
+    seen: dict[str, str] = {}
+
+    class Looking(Laid):
+        def scene(self, treatment: Treatment, values: Mapping[str, ParameterValue], places: Places) -> Scene:
+            seen.update({path.name: path.read_text() for path in Path(places.data).iterdir()})
+            (Path(places.run) / "socket").unlink()  # of the helper: the server could not bind it
+            return super().scene(treatment, values, places)
+
+    played(tmp_path, scratch, ROUNDS, workload=Looking)
+    assert seen == {"first": "written", "made": "of the study"}
+    assert put == [("/", str(Laid.source)[1:], b"of the study")]
+
+
+def test_data_that_cannot_be_made_reject_the_attempt(
+    tmp_path: Path, scratch: Scratch, put: list[tuple[str, str, bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Laid, "fails", True)
+    with pytest.raises(AssertionError, match=r"rejected.*make \(python[0-9.]*\): exit status 1"):
+        played(tmp_path, scratch, ROUNDS, workload=Laid)
+    assert put

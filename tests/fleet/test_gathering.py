@@ -6,10 +6,12 @@ import msgspec
 import pytest
 
 from hugewise.errors import HostLostError, UserError
-from hugewise.fleet import conduct, gathering, strata
+from hugewise.fleet import conduct, examining, gathering, strata
 from hugewise.fleet.gathering import GatheredHost, HostProblem
+from hugewise.fleet.installation import installed
 from hugewise.fleet.inventory import parse
 from hugewise.fleet.orders import Examined, FleetQuestion, Greeting, HelloOrder, HostAnswer, HostOrder, Installed
+from hugewise.model.check import Check
 from hugewise.study.load import parse as study_of
 
 HERE = Installed(
@@ -26,6 +28,9 @@ GREETING = Greeting(
 )
 QUESTION = FleetQuestion(text="x")
 HOSTS = parse("".join(f'[[host]]\nname = "{name}"\nssh = "{name}"\nroot = true\n' for name in "abc"), "hosts.toml")
+
+NO_PMU = Check("machine", "counters", "limited", "no PMU\a", "another machine")
+FINE = Check("machine", "memory", "ok", "FINE", None)
 
 
 class Answering:
@@ -100,6 +105,41 @@ def test_what_keeps_a_host_from_taking_part(answer: Greeting | Exception, why: s
     assert found.host == "b"
     assert why in found.why
     assert cure in (found.cure or "")
+
+
+def doctor(*, asked: bool, **answers: Greeting | Exception) -> tuple[bool, list[str]]:
+    """Whether all hosts can take part, and what `hugewise fleet doctor` says."""
+    own = {
+        name: changed_of(found, fingerprint={"name": name, "machine": f"m-{name}"}, installed=installed())
+        for name, found in (dict.fromkeys("abc", GREETING) | answers).items()
+    }
+    study = study_of('format = 1\nname = "s"\npolicies = ["base", "thp"]\n[[workload]]\nname = "chase"\n', "s.toml")
+    said: list[str] = []
+    wanted = conduct.Asked(QUESTION, study) if asked else None
+    return examining.told(HOSTS, wanted, said.append, connect=lambda *_: Answering(**own)), said
+
+
+def test_every_host_that_is_asked_a_question_says_what_runs_and_what_is_left_out() -> None:
+    left = examined(left_out=("pgbench, *: not there",), checks=(NO_PMU,))
+    fits, said = doctor(asked=True, b=msgspec.structs.replace(left, spool_free=5 << 20, clock=0.0))
+    at = next(number for number, line in enumerate(said) if line.startswith("b: hugewise "))
+    assert said[at].startswith(f"b: hugewise {installed().version} as root; ")
+    assert said[at + 1 : at + 4] == [
+        "  runs      chase: thp against base",
+        "  left out  pgbench, *: not there",
+        "  limited   room for runs: 5 MiB are free in its spool",
+    ]
+    assert said[-1] == "3 of 3 hosts can take part"
+    assert fits
+
+
+def test_without_a_question_what_a_host_lacks_is_said_with_its_cure_and_control_characters_are_not() -> None:
+    fits, said = doctor(asked=False, a=examined(checks=(NO_PMU, FINE)), c=HostLostError("c: ssh c: \033[1mgone"))
+    assert "  limited   machine, counters: no PMU\N{REPLACEMENT CHARACTER} (cure: another machine)" in said
+    assert not any("FINE" in line or "\033" in line for line in said)
+    assert said[-2].startswith("c: ")
+    assert said[-1] == "2 of 3 hosts can take part"
+    assert not fits
 
 
 def test_one_machine_is_one_host() -> None:

@@ -8,7 +8,7 @@ import os
 import pwd
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,11 +19,13 @@ from hugewise.guests import cache, kernels
 from hugewise.guests.kernels import build, modules, source, store, tools
 from hugewise.guests.kernels.recipe import Recipe
 from hugewise.model.guest import Kernel
+from hugewise.model.workload import Missing
 from hugewise.unprivileged import Finished
 from tests.build import known
 from tests.requirements import need_program, need_root
 from tests.wait import until
 
+COMPILER = tools.compiler  # as it is where no test says what it says
 NEEDED = "".join(f"CONFIG_{symbol}=y\n" for symbol in modules.NEEDED)
 MAKEFILE = """
 # What hugewise asks of the kernel's own.
@@ -151,6 +153,28 @@ def test_a_truncated_image_in_the_cache_is_found_said_and_built_anew(tmp_path: P
         == f"{Path(kernel.image).parent} is damaged (image has other bytes than it was made with): it is made anew"
     )
     assert cache.sha256(Path(kernel.image)) == kernel.digest
+
+
+def test_a_compiler_is_said_in_its_own_words_or_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {"gcc": "gcc (Debian 12.2.0-14+deb12u1) 12.2.0\nCopyright\n", "ld": "GNU ld (GNU Binutils) 2.40\nmore\n"}
+
+    def run(argv: Sequence[str], **_: object) -> Finished:
+        name = argv[0].removeprefix(tools.prefix("arm64"))
+        assert argv[1:] == ["--version"]
+        return Finished(status=0 if name in words else 127, stdout=words.get(name, ""), stderr="not found\n")
+
+    monkeypatch.setattr(unprivileged, "run", run)
+    once = COMPILER.__wrapped__
+    assert once("arm64") == "gcc (Debian 12.2.0-14+deb12u1) 12.2.0; GNU ld (GNU Binutils) 2.40"
+    del words["ld"]
+    with pytest.raises(UserError, match="^kernels of arm64 cannot be built here: .*ld: not found$") as raised:
+        once("arm64")
+    assert re.fullmatch(r"is .*ld whole\?", known(raised.value.hint))
+    lacking = (Missing("no ld", "binutils"), Missing("no gelf.h", "binutils"), Missing("no make", "make"))
+    monkeypatch.setattr(tools, "missing", lambda arch: lacking)
+    with pytest.raises(UserError) as raised:
+        once("arm64")
+    assert raised.value.hint == "apt install binutils make"
 
 
 def test_what_is_built_is_known_by_its_symbols_source_and_compiler(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import lzma
+import re
 from pathlib import Path
 
 import pytest
 
-from hugewise.errors import UserError
+from hugewise.errors import StorageError, UserError
 from hugewise.guests import debian, kernels
-from hugewise.guests.kernels import packages
+from hugewise.guests.kernels import modules, packages
 from hugewise.guests.kernels.elf import about_image
 from hugewise.study.guest import KernelUse
+from tests.guests.test_kernels_modules import module
 from tests.requirements import need, need_program
 
 # Of what `apt-get install --print-uris` said on 2026-11-21, the lines about the kernel and some others.
@@ -44,6 +48,59 @@ def test_a_package_without_a_kernel_is_no_kernel() -> None:
     resolved = [each for each in debian.parse_uris(SAID, ("trixie", "arm64")) if not each.name.startswith("linux-im")]
     with pytest.raises(UserError, match="redis does not bring one kernel: it brings none"):
         packages.chosen("redis", resolved)
+
+
+RELEASE = "6.12.107-arm64"
+
+
+def tree(folder: Path, config: str | None = None) -> Path:
+    """What a package of a kernel unpacks to: an image, its configuration, and a module of each name."""
+    (folder / "boot").mkdir(parents=True)
+    (folder / f"boot/vmlinuz-{RELEASE}").write_bytes(b"a kernel")
+    text = "".join(f"CONFIG_{symbol}=y\n" for symbol in modules.NEEDED) if config is None else config
+    (folder / f"boot/config-{RELEASE}").write_text(text)
+    below = folder / f"usr/lib/modules/{RELEASE}/kernel/drivers"
+    below.mkdir(parents=True)
+    (below / "virtio_net.ko.xz").write_bytes(lzma.compress(module(b"depends=net_failover\0")))
+    (below / "net_failover.ko").write_bytes(module(b"depends=\0"))
+    return folder
+
+
+def taken(tmp_path: Path, root: Path) -> Path:
+    (made := tmp_path / "made").mkdir()
+    packages._take(NAME, "arm64", root, made, "Debian package x")
+    return made
+
+
+def test_of_a_package_the_kernel_its_configuration_and_modules_are_kept(tmp_path: Path) -> None:
+    made = taken(tmp_path, tree(tmp_path / "tree"))
+    assert (made / "image").read_bytes() == b"a kernel"
+    assert "CONFIG_" in (made / "config").read_text()
+    told = json.loads((made / "kernel.json").read_text())
+    assert (told["name"], told["release"], told["origin"]) == (NAME, RELEASE, "Debian package x")
+    assert told["modules"] == ["modules/00-net_failover.ko", "modules/01-virtio_net.ko"]
+    assert (made / "modules/01-virtio_net.ko").read_bytes() == module(b"depends=net_failover\0")  # unpacked
+
+
+def test_a_package_without_one_kernel_or_that_no_guest_could_boot_is_refused(tmp_path: Path) -> None:
+    root = tree(tmp_path / "tree")
+    (root / "boot/vmlinuz-6.1").touch()
+    with pytest.raises(UserError, match=f"^the package {re.escape(NAME)} has 2 kernels below /boot, not one$"):
+        taken(tmp_path, root)
+    with pytest.raises(
+        UserError, match=f"^the kernel of {re.escape(NAME)} cannot be a guest's: its configuration lacks"
+    ):
+        taken(tmp_path / "tree", tree(tmp_path / "other", "CONFIG_NET=y\n"))
+
+
+@pytest.mark.parametrize("name", [f"boot/vmlinuz-{RELEASE}", f"boot/config-{RELEASE}"])
+def test_a_link_of_a_package_is_not_followed_to_a_file_of_this_host(tmp_path: Path, name: str) -> None:
+    root = tree(tmp_path / "tree")
+    (tmp_path / "secret").write_text((root / f"boot/config-{RELEASE}").read_text())
+    (root / name).unlink()
+    (root / name).symlink_to(tmp_path / "secret")
+    with pytest.raises(StorageError, match=f"{name} is a link, and no file$"):
+        taken(tmp_path, root)
 
 
 @pytest.mark.soak  # it reads the lists of an archive and fetches a kernel

@@ -104,6 +104,35 @@ def test_figures_of_v2_and_v1(tmp_path: Path) -> None:
     assert (leaf.peak_bytes(), leaf.used().faults) == (8192, 40)
 
 
+@pytest.mark.parametrize(
+    ("files", "swapping", "limited"),
+    [
+        (("memory.max", "memory.high"), False, "memory.max"),
+        (("memory.max", "memory.high"), True, "memory.high"),
+        (("memory.limit_in_bytes",), False, "memory.limit_in_bytes"),
+        (("memory.limit_in_bytes",), True, "memory.limit_in_bytes"),
+    ],
+)
+def test_memory_is_limited_at_the_one_limit_that_does_it(
+    tmp_path: Path, files: tuple[str, ...], swapping: bool, limited: str
+) -> None:
+    for name in files:
+        (tmp_path / name).write_text("max\n")
+    Leaf((tmp_path,), tmp_path).limit_memory(5 << 20, swapping=swapping)
+    assert {name: (tmp_path / name).read_text() for name in files} == {
+        name: "5242880" if name == limited else "max\n" for name in files
+    }
+
+
+def test_memory_that_cannot_be_limited_says_why(tmp_path: Path) -> None:
+    with pytest.raises(HugewiseError, match="needs a memory cgroup, and there is none") as caught:
+        Leaf((tmp_path,), None).limit_memory(1 << 20)
+    assert (caught.value.hint or "").startswith("sudo hugewise")
+    (tmp_path / "memory.max").mkdir()
+    with pytest.raises(HugewiseError, match=f"^cannot limit the memory of {tmp_path}: Is a directory$"):
+        Leaf((tmp_path,), tmp_path).limit_memory(1 << 20)
+
+
 def test_errors_say_the_cure(tmp_path: Path) -> None:
     with pytest.raises(HugewiseError, match="no cgroup file system") as caught:
         Hierarchy.open(own={})

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import mmap
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from hugewise.host.knob import NODES, knobs, read
 from hugewise.host.ledger import PoolGranted, PoolIntent
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
-from hugewise.host.pool import Pools, Where, available, in_use, pool_folder
+from hugewise.host.pool import Pools, Where, available, hold, in_use, pool_folder
 from hugewise.host.setting import Settings
 from hugewise.model.pages import HUGETLB, PageSizes
 from tests.build.hosts import FakeHost, Killed, Notes
@@ -313,6 +315,42 @@ def test_pages_that_others_reserved_are_promised_to_no_node() -> None:
     host.numbers[f"{pool_folder(LARGE)}/resv_hugepages"] = 3  # nodes do not say whose they are
     pools = Pools(Settings(host, Notes()))
     assert pools.fill_nodes({(LARGE, 1): 2}) == {(LARGE, 1): 1}
+
+
+def test_all_that_is_free_of_one_size_is_held_back_and_nothing_where_nothing_is(
+    host: FakeHost, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mapped: list[tuple[int, int]] = []
+
+    def map_(descriptor: int, length: int, flags: int) -> object:
+        assert descriptor == -1
+        assert flags & mmap.MAP_PRIVATE and flags & mmap.MAP_ANONYMOUS and flags & 0x40000
+        mapped.append((length, 1 << (flags >> 26)))
+        return mapped
+
+    monkeypatch.setattr(mmap, "mmap", map_)
+    assert hold(host, SMALL) is None
+    pools.fill({SMALL: 10, LARGE: 2})
+    host.use(2048, 3)  # some program has mapped them
+    host.numbers[f"{pool_folder(SMALL)}/resv_hugepages"] = 2  # and is promised these
+    held: list[object] = [hold(host, SMALL), hold(host, LARGE)]
+    assert all(each is mapped for each in held)
+    assert mapped == [(5 * SMALL, SMALL), (2 * LARGE, LARGE)]
+
+
+def test_pages_that_cannot_be_held_back_are_named_with_who_may_have_them(
+    host: FakeHost, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> object:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    pools.fill({SMALL: 7})
+    monkeypatch.setattr(mmap, "mmap", full)
+    with pytest.raises(SettingError) as why:
+        hold(host, SMALL)
+    told = "7 free pages of 2048 kB, reserved for other arms, cannot be held back: Cannot allocate memory"
+    assert why.value.message == told
+    assert "a hugetlb cgroup has a limit" in str(why.value.hint)
 
 
 @pytest.mark.parametrize("at", range(4))

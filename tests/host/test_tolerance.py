@@ -115,3 +115,24 @@ def test_a_kernel_without_timers_says_what_it_can(tmp_path: Path) -> None:
     (fd / "9").unlink()
     (fd / "10").unlink()
     assert intolerant([7], tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("stat", "said"),
+    [
+        ("7 (a) b) Z 1", None),
+        ("7 (old) X 1", None),
+        (None, None),
+        ("7 (Z) S 1", "process 7 (old) cannot be looked at: Not a directory"),
+    ],
+)
+def test_who_cannot_be_looked_at_is_passed_over_where_it_has_ended(
+    tmp_path: Path, stat: str | None, said: str | None
+) -> None:
+    process = tmp_path / "7"
+    process.mkdir()
+    (process / "fd").touch()
+    (process / "comm").write_text("old\n")
+    if stat is not None:
+        (process / "stat").write_text(f"{stat}\n")
+    assert intolerant([7], tmp_path) == said

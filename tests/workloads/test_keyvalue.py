@@ -18,7 +18,7 @@ from hugewise.model.design import TakingTurns, Visited
 from hugewise.model.pages import THP
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Scene
-from hugewise.workloads import memcached, redis
+from hugewise.workloads import _load_output, memcached, redis
 from hugewise.workloads._keyvalue import KeyValue
 from tests.build import known
 from tests.build.workloads import HUGE, MIB, POOL, Said, given, treatment, use
@@ -368,3 +368,25 @@ def test_a_pilot_names_its_choice() -> None:
 def test_an_output_that_is_not_as_expected_names_what_was_found(texts: dict[str, str], found: str) -> None:
     with pytest.raises(ValueError, match=found):
         REDIS.read(Said(texts), given(REDIS))
+
+
+@pytest.mark.parametrize(
+    ("operations", "counts", "p9999", "why"),
+    [
+        (100_000, (99_989, 1, 10), 2.0, None),  # ten are slower
+        (100_000, (99_990, 0, 10), 1.0, None),
+        (100_000, (0, 0, 100_000), 3.0, None),
+        (99_999, (99_989, 0, 10), None, "of 99,999 operations, too few are slower: it takes 100,000"),
+        (100_000, (), None, "the probe did not tell its whole histogram"),
+    ],
+)
+def test_the_rarest_latencies_are_those_of_the_whole_histogram(
+    operations: int, counts: tuple[int, ...], p9999: float | None, why: str | None
+) -> None:
+    """The smallest value that so many operations did not exceed."""
+    event = json.loads(text("redis.jsonl"))
+    event["timed"]["latency"]["count"] = operations
+    event["timed"]["buckets"] = {"digits": 3, "up_to_ns": [1000, 2000, 3000], "counts": counts} if counts else None
+    reading = _load_output.read(Said({"timed": json.dumps(event, separators=(",", ":"))}))
+    assert reading.metrics.get("p9999_us") == p9999
+    assert reading.absent.get("p9999_us") == why

@@ -128,7 +128,13 @@ class Queue:
 
     def cancel(self, job: QueuedJob, *how: str) -> None:
         """End it, or (`how`) send it a signal. One that has ended is no error. Raises HugewiseError."""
-        self._said(["scancel", "--quiet", *how, str(job.number)])
+        try:
+            self._said(["scancel", "--quiet", *how, str(job.number)])
+        except HugewiseError:
+            # It fails without a word for a job that has ended since it was looked at.
+            self._jobs.forget()
+            if any(found.number == job.number and found.alive for found in self._jobs().values()):
+                raise
         self._jobs.forget()
 
     def _ask_jobs(self) -> dict[str, QueuedJob]:

@@ -1,0 +1,83 @@
+"""What an engine does with an order on its host, with a small program in the place of sudo."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hugewise.fleet import delivery, orders, spool
+from hugewise.fleet.orders import Assignment, AssignmentSeen, HostAnswer, LookOrder, Refusal
+from hugewise.fleet.place import HostPlace, usual_spool
+from tests.build import known
+
+LOOK = LookOrder(assignment=Assignment("f", 1))
+UNKNOWN = AssignmentSeen(assignment=Assignment("f", 1), state="unknown")
+
+
+@pytest.fixture
+def sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Its script; the worker is no root."""
+    path = tmp_path / "programs" / "sudo"
+    path.parent.mkdir()
+    path.touch(0o755)
+    monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    return path
+
+
+def delivered(*, root: bool = True, folder: Path | None = None, worker: int | None = None) -> HostAnswer:
+    data = orders.encode(LOOK)
+    named = None if folder is None else str(folder)
+    return orders.decode_answer(
+        delivery.delivered(data, installation="/opt/hugewise", spool_folder=named, root=root, worker=worker)
+    )
+
+
+def test_an_order_to_root_is_obeyed_by_a_program_of_its_own(sudo: Path, tmp_path: Path) -> None:
+    (tmp_path / "answer").write_bytes(orders.encode(UNKNOWN))
+    sudo.write_text(f'#!/bin/sh\necho "told: $*" > {tmp_path}/words; cat > {tmp_path}/order; cat {tmp_path}/answer\n')
+    assert delivered(folder=tmp_path / "spool", worker=7) == UNKNOWN
+    words = f"told: -n -- /opt/hugewise/bin/hugewise fleet obey --spool {tmp_path}/spool --worker 7\n"
+    assert (tmp_path / "words").read_text() == words
+    assert orders.decode_order((tmp_path / "order").read_bytes()) == LOOK
+
+
+@pytest.mark.parametrize(("root", "account"), [(False, 1000), (True, 0)])
+def test_a_worker_that_need_not_become_root_obeys_itself(
+    sudo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: bool, account: int
+) -> None:
+    sudo.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
+    places: list[HostPlace] = []
+
+    def answered(data: bytes, place: HostPlace) -> bytes:
+        assert orders.decode_order(data) == LOOK
+        places.append(place)
+        return orders.encode(UNKNOWN)
+
+    monkeypatch.setattr(spool, "answered", answered)
+    monkeypatch.setattr(os, "geteuid", lambda: account)
+    assert delivered(root=root, folder=tmp_path, worker=7) == UNKNOWN
+    assert delivered(root=root) == UNKNOWN
+    assert places == [HostPlace(tmp_path, 7), HostPlace(usual_spool(), None)]
+    assert not (tmp_path / "asked").exists()
+
+
+def test_a_sudo_that_asks_for_a_password_is_a_refusal_with_its_cure(sudo: Path) -> None:
+    sudo.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2; exit 1\n")
+    found = delivered()
+    assert isinstance(found, Refusal)
+    assert found.why == "hugewise as root by `sudo -n`: sudo: a password is required"
+    assert known(found.hint).startswith("have sudo let this account call hugewise there without a password")
+
+
+def test_a_program_that_does_not_answer_or_is_not_there_is_a_refusal(
+    sudo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_PATIENCE_S", 0.0)
+    sudo.write_text("#!/bin/sh\nexec sleep 60\n")
+    assert delivered() == Refusal(why="no answer within 0 s (sudo)")
+    sudo.unlink()
+    monkeypatch.setenv("PATH", str(sudo.parent))
+    assert delivered() == Refusal(why="sudo cannot be started: No such file or directory")
