@@ -12,7 +12,7 @@ from hugewise.advise.from_run import advice_of_run, details, sentences
 from hugewise.errors import RunError
 from hugewise.store.folder import RunFolder
 from hugewise.study.load import command_study
-from tests.advise.test_phases import Machine, machine
+from tests.advise.test_phases import MOST, Machine, machine
 from tests.cli.conftest import Call, call
 from tests.golden import GOLDEN
 
@@ -21,7 +21,7 @@ __all__ = ["call", "machine"]
 RUNS = GOLDEN / "runs"
 
 
-def compared(machine: Machine, folder: Path, levels: dict[str, float], most: int = 200, **more: str | float) -> Path:
+def compared(machine: Machine, folder: Path, levels: dict[str, float], most: int = MOST, **more: str | float) -> Path:
     """The folder of a run of `as-is` against these arms, with these log-times."""
     uses = ["as-is", *levels]
     asked = command_study(uses, ["/bin/true"], margin=0.01, confidence=0.99, time="10m", **more)  # type: ignore[arg-type]

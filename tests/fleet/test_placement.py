@@ -14,9 +14,10 @@ def test_no_run_is_lost_or_counted_twice_when_hosts_are_killed(tmp_path: Path, s
     assert (found.lost, found.doubled) == (0, 0)
 
 
+@pytest.mark.soak  # it waits for as long as a host may be away
 def test_what_is_lost_is_seen(tmp_path: Path) -> None:
     """No host stands by, and two never come back: their places are what is missing."""
-    found = placement.played(tmp_path, 4, hosts=8, spare=0, killed=4, wait=2.0)
+    found = placement.played(tmp_path, 4, hosts=8, spare=0, killed=4, wait=20.0)
     assert (found.lost, found.doubled) == (2, 0)
 
 

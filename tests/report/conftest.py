@@ -5,12 +5,12 @@ browser, which is one for all of them. A figure that several reports have is dra
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 from bench.report import run
 from msgspec.structs import replace
@@ -114,26 +114,28 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield one
 
 
-@pytest.fixture(scope="session", autouse=True)
+SVGS: dict[bytes, str] = {}
+PNGS: dict[bytes, bytes] = {}
+
+
+@pytest.fixture(scope="package", autouse=True)
 def drawn_once() -> Iterator[None]:
     """Figures of equal specifications are drawn once, here: most tests write reports of the same few runs, and drawing
     is nearly all that it takes. `test_drawing.py` draws them where they are drawn otherwise, and compares.
     """
-    svgs: dict[bytes, str] = {}
-    pngs: dict[bytes, bytes] = {}
     render, png = images.render, images.png
 
     def rendered(spec: Mapping[str, Any]) -> str:
-        key = hashlib.sha256(msgspec.msgpack.encode(spec)).digest()
-        if key not in svgs:
-            svgs[key] = render(spec)
-        return svgs[key]
+        key = hashlib.sha256(json.dumps(spec, default=float).encode()).digest()
+        if key not in SVGS:
+            SVGS[key] = render(spec)
+        return SVGS[key]
 
     def turned(svg: str) -> bytes:
         key = hashlib.sha256(svg.encode()).digest()
-        if key not in pngs:
-            pngs[key] = png(svg)
-        return pngs[key]
+        if key not in PNGS:
+            PNGS[key] = png(svg)
+        return PNGS[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(images, "render", rendered)
