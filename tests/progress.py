@@ -21,12 +21,12 @@ __all__ = ["Parts", "part"]
 HERE = Path(__file__).parent
 GATE = "not soak"
 PARTS = {
-    ".": (28, 100), "advise": (69, 129), "analysis": (11, 72), "attempt": (1, 34), "audit": (0, 22), "cli": (72, 44),
-    "clients": (28, 0), "deployment": (20, 6), "external": (0, 5), "fleet": (42, 319), "fuzz": (0, 242),
-    "guests": (275, 69), "host": (25, 19), "inspection": (29, 4), "machine": (20, 16), "model": (0, 3),
-    "plan": (0, 7), "policies": (2, 0), "published": (0, 0), "report": (0, 622), "servers": (182, 45),
-    "session": (131, 17), "stats": (0, 245), "store": (0, 74), "study": (0, 14), "torture": (67, 7),
-    "verification": (0, 113), "workloads": (35, 9),
+    ".": (18, 57), "advise": (60, 85), "analysis": (19, 94), "attempt": (1, 34), "audit": (0, 20), "cli": (95, 34),
+    "clients": (35, 0), "deployment": (24, 6), "external": (0, 4), "fleet": (48, 209), "fuzz": (0, 45),
+    "guests": (175, 20), "host": (23, 12), "inspection": (18, 4), "machine": (12, 17), "model": (0, 2),
+    "plan": (0, 5), "policies": (2, 0), "published": (0, 0), "report": (0, 221), "servers": (161, 43),
+    "session": (102, 13), "stats": (0, 100), "store": (0, 18), "study": (0, 5), "torture": (31, 5),
+    "verification": (0, 47), "workloads": (18, 10),
 }  # fmt: skip
 """Of what `make test` does: the seconds of what needs the host, and of the rest."""
 
