@@ -78,7 +78,8 @@ def magnitudes(differences: Iterable[float]) -> Integers:
     values = np.abs(_array(differences))
     count = len(values)
     if count <= _FEW:
-        return np.array(_one_by_one(values.tolist()), dtype=np.int64)
+        scored = Scores()
+        return np.array([scored.add(value) for value in values.tolist()], dtype=np.int64)
     blocks = np.full((-(-count // _BLOCK), _BLOCK), np.inf)
     blocks.flat[:count] = values
     # Numbers below and up to a value among those before it, added: first of its own block, as bits that are counted.
@@ -92,18 +93,6 @@ def magnitudes(differences: Iterable[float]) -> Integers:
     shares = (twice + 1) / (2 * np.arange(1, count + 1))
     scores = np.searchsorted(np.array(STEPS), shares, "right")
     scores[values == 0] = 0
-    return scores
-
-
-def _one_by_one(values: list[float]) -> list[int]:
-    """The scores of these magnitudes, as `Scores` makes them."""
-    seen: list[float] = []
-    scores = []
-    for count, value in enumerate(values, 1):
-        below = bisect_left(seen, value)
-        upto = bisect_right(seen, value, below)
-        seen.insert(upto, value)
-        scores.append(bisect_right(STEPS, (below + upto + 1) / (2 * count)) if value else 0)
     return scores
 
 
