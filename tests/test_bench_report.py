@@ -80,7 +80,7 @@ def test_a_page_is_opened_in_a_browser(tmp_path: Path) -> None:
     need_program("chromium", "chromium")
     took = report.opened(page)
     assert took is not None
-    assert 0 < took < 30
+    assert took > 0
 
 
 def test_the_memory_of_what_a_process_starts_counts_too() -> None:

