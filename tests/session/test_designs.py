@@ -105,7 +105,7 @@ def test_the_arms_of_a_duet_run_at_the_same_time_and_each_has_its_pages(tmp_path
             phases = {e["name"]: e["t_ns"] for e in events(results, block, arm) if e["ev"] == "phase"}
             assert phases["ready"] <= phases["timed"]
             spans.append((phases["ready"], phases["timed"]))
-        # Neither begins before both are ready. That both go on at once, the next test shows by two that need each other.
+        # Neither begins before both are ready. That both go on at once is shown by the next test.
         assert max(ready for ready, _ in spans) <= min(timed for _, timed in spans)
     (comparison,) = results.cells[0].comparisons
     assert comparison.verdict == "none"
