@@ -238,6 +238,14 @@ def test_another_process_of_that_pid_is_never_stopped(tmp_path: Path, worker: in
     assert not ever
 
 
+def test_what_is_kept_of_a_run_is_its_accounts_alone(tmp_path: Path) -> None:
+    spooled = Spooled(tmp_path)
+    spooled.set_aside()
+    assert spooled.keep(KeptState())
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"state.json": 0o600, "reserve": 0o600}
+
+
 def test_a_full_disk_does_not_hide_that_it_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spooled = Spooled(tmp_path)
     spooled.set_aside()

@@ -135,6 +135,13 @@ def test_where_there_is_no_gain_it_says_so(draw: Draw) -> None:
     assert claimed / runs <= alpha / 2 + 3 * math.sqrt(alpha / 2 / runs)
 
 
+def test_the_interval_of_the_whole_gain_is_students() -> None:
+    """0.1, 0.2 and 0.3 have the standard error 0.1/sqrt 3; t at 97.5% with two degrees of freedom is 4.302653."""
+    found = knee((1.0,), [(0.1,), (0.2,), (0.3,)], 0.05)
+    half = 4.302653 * 0.1 / math.sqrt(3)
+    assert (found.whole_low, found.whole_high) == pytest.approx((0.2 - half, 0.2 + half), abs=1e-6)
+
+
 def test_more_blocks_tell_it_more_closely() -> None:
     random, true = np.random.default_rng(3), (0.05, 0.09, 0.17, 0.19, 0.2)
     widths = []
