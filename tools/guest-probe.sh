@@ -1,12 +1,13 @@
 #!/bin/sh
 # Build the probe as a program that needs no library: for this machine, for wheels, and for guests, whose image holds
 # nothing else.
-#   tools/guest-probe.sh [FOLDER [ARCH]]   FOLDER/probe-x86-64 and, where Rust has the target, FOLDER/probe-arm64; or one
+#   tools/guest-probe.sh [FOLDER [x86-64]]   FOLDER/probe-x86-64 and, where Rust has the target, FOLDER/probe-arm64;
+#                                            with x86-64 the first alone
 # The target folder is one of its own, so that the ordinary build stays as it is.
 set -eu
 cd "$(dirname "$0")/.."
 to=${1:-.venv/share/hugewise}
-arch=${2:-}
+only=${2:-}
 built=probe/target/guest
 
 need() { echo "hugewise: $1" >&2; }
@@ -23,14 +24,14 @@ build() {
 export CARGO_PROFILE_RELEASE_STRIP=symbols
 
 # glibc linked in (crt-static), as libc6-dev has it: the same allocator as on the host.
-if [ "$arch" = arm64 ]; then :; elif [ "$(uname -m)" = x86_64 ]; then
+if [ "$(uname -m)" = x86_64 ]; then
   CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS='-C target-feature=+crt-static -C relocation-model=static' \
     build x86_64-unknown-linux-gnu x86-64
 else
   need "x86-64 guests are built on x86-64 only"
 fi
 
-[ "$arch" != x86-64 ] || exit 0
+[ "$only" != x86-64 ] || exit 0
 
 # musl comes with the Rust target, and so does the linker: no other package is needed.
 arm=aarch64-unknown-linux-musl

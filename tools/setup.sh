@@ -84,7 +84,7 @@ else
   "$uv" pip install -q --python .venv --no-deps --no-build-isolation -e .
   say "building the probe, the launcher and the layout library (Rust)"
   if [ "$(uname -m)" = x86_64 ]; then
-    # The one that guests and wheels have: it is compiled once.
+    # Guests and wheels have the same static probe, so that it is compiled once.
     tools/guest-probe.sh .venv/share/hugewise x86-64
     built=.venv/share/hugewise/probe-x86-64
   else

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,7 +116,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 SVGS: dict[bytes, str] = {}
-PNGS: dict[bytes, bytes] = {}
+PNG = cache(images.png)
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -123,7 +124,7 @@ def drawn_once() -> Iterator[None]:
     """Figures of equal specifications are drawn once, here: most tests write reports of the same few runs, and drawing
     is nearly all that it takes. `test_drawing.py` draws them where they are drawn otherwise, and compares.
     """
-    render, png = images.render, images.png
+    render = images.render
 
     def rendered(spec: Mapping[str, Any]) -> str:
         key = hashlib.sha256(json.dumps(spec, default=float).encode()).digest()
@@ -131,15 +132,9 @@ def drawn_once() -> Iterator[None]:
             SVGS[key] = render(spec)
         return SVGS[key]
 
-    def turned(svg: str) -> bytes:
-        key = hashlib.sha256(svg.encode()).digest()
-        if key not in PNGS:
-            PNGS[key] = png(svg)
-        return PNGS[key]
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(images, "render", rendered)
-        patch.setattr(images, "png", turned)
+        patch.setattr(images, "png", PNG)
         patch.setattr(drawing, "_MANY", 1_000)
         yield
 

@@ -127,13 +127,14 @@ class Queue:
         return self._jobs().get(name)
 
     def cancel(self, job: QueuedJob, *how: str) -> None:
-        """End it, or (`how`) send it a signal. One that has ended is no error. Raises HugewiseError."""
+        """End a job, or send it the signal that `how` names. A job that has ended is no error. Raises HugewiseError."""
         try:
             self._said(["scancel", "--quiet", *how, str(job.number)])
         except HugewiseError:
-            # It fails without a word for a job that has ended since it was looked at.
+            # scancel fails without a message for a job that has ended since squeue was asked, so squeue is asked again.
             self._jobs.forget()
-            if any(found.number == job.number and found.alive for found in self._jobs().values()):
+            found = self.job(job.name)
+            if found is not None and found.number == job.number and found.alive:
                 raise
         self._jobs.forget()
 
