@@ -24,10 +24,11 @@ def test_the_nodes_are_those_of_the_spread() -> None:
         assurance.nodes(0.0)
 
 
-def test_the_scale_of_a_pilot_has_the_spread_that_is_averaged_over() -> None:
+@pytest.mark.parametrize("pilots", [300, pytest.param(600, marks=pytest.mark.soak)])
+def test_the_scale_of_a_pilot_has_the_spread_that_is_averaged_over(pilots: int) -> None:
     random = np.random.default_rng(11)
     for pairs in (12, 40):
-        scales = np.array([spread.scale(list(random.normal(0, 1, pairs))) for _ in range(300)])
+        scales = np.array([spread.scale(list(random.normal(0, 1, pairs))) for _ in range(pilots)])
         assert np.mean(np.log(scales)) == pytest.approx(-1 / (2 * spread.freedom(pairs)), abs=0.03)
         assert np.std(np.log(scales)) == pytest.approx(math.sqrt(1 / (2 * spread.freedom(pairs))), rel=0.15)
 

@@ -50,13 +50,15 @@ def campaign(of: Study, seed: int, effects: dict[str, float]) -> tuple[Method, .
     return methods
 
 
-def test_the_error_rate_of_the_whole_study_holds() -> None:
-    """Three comparisons share 20%; no arm differs: few of 40 campaigns may say so of any."""
+@pytest.mark.parametrize("campaigns", [40, pytest.param(100, marks=pytest.mark.soak)])
+def test_the_error_rate_of_the_whole_study_holds(campaigns: int) -> None:
+    """Three comparisons share 20%; no arm differs: few campaigns may say so of any."""
     of = the_study(confidence=0.8, blocks=40)
     wrong = sum(
-        any(method.decision().verdict in ("better", "worse") for method in campaign(of, seed, {})) for seed in range(40)
+        any(method.decision().verdict in ("better", "worse") for method in campaign(of, seed, {}))
+        for seed in range(campaigns)
     )
-    assert wrong <= 40 * 0.2 + 3 * math.sqrt(40 * 0.2 * 0.8)
+    assert wrong <= campaigns * 0.2 + 3 * math.sqrt(campaigns * 0.2 * 0.8)
     assert wrong > 0  # alpha is there to be spent: a test that never errs at 20% sees nothing
 
 

@@ -53,9 +53,10 @@ def test_nothing_is_confirmed_of_what_was_never_decided() -> None:
         assert confirm(prior, Own("better", -0.1, 0.01)).state == "prior"
 
 
-def test_a_host_without_any_effect_confirms_in_one_of_twenty_at_most() -> None:
+@pytest.mark.parametrize("hosts", [120, pytest.param(400, marks=pytest.mark.soak)])
+def test_a_host_without_any_effect_confirms_in_one_of_twenty_at_most(hosts: int) -> None:
     random, confirmed = np.random.default_rng(5), 0
-    for _ in range(120):
+    for _ in range(hosts):
         made = Sequential(CONTRAST, planned=25, alpha=0.1, margin=0.005)
         number = 0
         while made.decision().status == "continue":
@@ -64,4 +65,4 @@ def test_a_host_without_any_effect_confirms_in_one_of_twenty_at_most() -> None:
             made.observe(pair(number, float(arm), float(base)))
         verdict: Verdict = made.decision().verdict
         confirmed += confirm(FLEET, Own(verdict, made.usable.pairs.centre(), 0.01)).state.startswith("confirmed")
-    assert 0 < confirmed / 120 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 120)
+    assert 0 < confirmed / hosts < 0.05 + 3 * math.sqrt(0.05 * 0.95 / hosts)

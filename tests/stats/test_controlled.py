@@ -102,8 +102,9 @@ def width(one: Comparison) -> float:
     return high - low
 
 
-def test_its_interval_is_narrower_and_says_what_it_bought() -> None:
-    streams = [blocks(*correlated(seed, 120, effect=-0.002)) for seed in range(4, 6)]
+@pytest.mark.parametrize("seeds", [range(4, 6), pytest.param(range(4, 7), marks=pytest.mark.soak)])
+def test_its_interval_is_narrower_and_says_what_it_bought(seeds: range) -> None:
+    streams = [blocks(*correlated(seed, 120, effect=-0.002)) for seed in seeds]
     plain = [found(method(None), given) for given in streams]
     every = [found(method(), given) for given in streams]
     assert sum(width(one) for one in every) < 0.5 * sum(width(one) for one in plain)
@@ -118,28 +119,37 @@ def test_its_interval_is_narrower_and_says_what_it_bought() -> None:
     assert helped.bias is not None and 0.005 < helped.bias < 0.1
 
 
-def test_a_verdict_comes_where_the_effect_exceeds_the_bias_that_was_not_excluded() -> None:
-    for seed in range(4, 6):
+@pytest.mark.parametrize("seeds", [range(4, 6), pytest.param(range(4, 8), marks=pytest.mark.soak)])
+def test_a_verdict_comes_where_the_effect_exceeds_the_bias_that_was_not_excluded(seeds: range) -> None:
+    for seed in seeds:
         said = found(method(), blocks(*correlated(seed, 200, effect=-0.05)))
         assert said.verdict == "better"
         assert known(said.high) * (1 + known(said.bias)) < 1
 
 
-def test_a_covariate_that_the_arm_before_it_moved_makes_no_verdict_of_equal_times() -> None:
+@pytest.mark.parametrize(("seeds", "pairs"), [([3], 150), pytest.param(range(5), 250, marks=pytest.mark.soak)])
+def test_a_covariate_that_the_arm_before_it_moved_makes_no_verdict_of_equal_times(
+    seeds: Sequence[int], pairs: int
+) -> None:
     """A canary 0.4% longer after the arm, at equal times: taken out of the differences it makes an effect of 0.4%."""
-    rng, crossed = np.random.default_rng([9, 3]), 0
-    noise = 0.03 * rng.normal(size=250)
-    d, c = noise + 0.02 * rng.normal(size=250), noise + 0.004
-    made = method("canary", planned=250)
-    for each in blocks(d.tolist(), c.tolist())[:150]:
-        made.observe(each)
-        assert made.decision().verdict in ("undecided", "none")
-        crossed += made.decision().reason.startswith("the test has crossed, but its interval without canary")
+    crossed = 0
+    for seed in seeds:
+        rng = np.random.default_rng([9, seed])
+        noise = 0.03 * rng.normal(size=250)
+        d, c = noise + 0.02 * rng.normal(size=250), noise + 0.004
+        made = method("canary", planned=250)
+        for each in blocks(d.tolist(), c.tolist())[:pairs]:
+            made.observe(each)
+            assert made.decision().verdict in ("undecided", "none")
+            crossed += made.decision().reason.startswith("the test has crossed, but its interval without canary")
     assert crossed
 
 
-@pytest.mark.parametrize("seed", [0, 2])
-def test_no_verdict_contradicts_the_interval_shown(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "past_the_stop"),
+    [(0, False), (2, False), *(pytest.param(seed, True, marks=pytest.mark.soak) for seed in range(6))],
+)
+def test_no_verdict_contradicts_the_interval_shown(seed: int, past_the_stop: bool) -> None:
     made = method(planned=60, alpha=0.05)
     d, c = correlated(seed, 60, effect=0.006 * (seed % 5 - 2), share=0.9)
     c[30] = 40.0
@@ -156,7 +166,7 @@ def test_no_verdict_contradicts_the_interval_shown(seed: int) -> None:
         elif said.verdict == "undecided" and not low <= 1 <= high:
             assert said.reason.startswith("the test has crossed, but its interval without load_before is not beyond")
         assert low <= known(said.ratio) <= high
-        if made.decision().status == "stop":
+        if made.decision().status == "stop" and not past_the_stop:
             break
 
 

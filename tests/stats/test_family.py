@@ -126,14 +126,15 @@ def student_family(generator: np.random.Generator, theta: list[float], sd: float
     return made
 
 
-def test_familywise_error_of_differences() -> None:
-    """Four true nulls and one large effect, 120 studies at 90%: at most 10% (plus 3 standard errors) claim a null."""
+@pytest.mark.parametrize(("studies", "least"), [(120, 0.01), pytest.param(400, 0.02, marks=pytest.mark.soak)])
+def test_familywise_error_of_differences(studies: int, least: float) -> None:
+    """Four true nulls and one large effect, at 90%: at most 10% of studies (plus 3 standard errors) claim a null."""
     generator = np.random.default_rng(21)
     wrong = 0
-    for _ in range(120):
+    for _ in range(studies):
         found = conclude(student_family(generator, [0.5, 0, 0, 0, 0], 0.02), 0.9, 1e-6)
         wrong += any(one.verdict in ("better", "worse") for one in found[1:])
-    assert 0.01 < wrong / 120 < 0.1 + 3 * math.sqrt(0.09 / 120)
+    assert least < wrong / studies < 0.1 + 3 * math.sqrt(0.09 / studies)
 
 
 class Known(FixedN):
@@ -183,9 +184,10 @@ def test_methods_follow_the_plan() -> None:
     assert methods_for(study, bare.cells) == ()
 
 
-def test_p_values_of_true_nulls_are_uniform() -> None:
+@pytest.mark.parametrize("count", [200, pytest.param(400, marks=pytest.mark.soak)])
+def test_p_values_of_true_nulls_are_uniform(count: int) -> None:
     generator = np.random.default_rng(31)
-    p_values = [sample(generator, 1.0).p_difference() for _ in range(200)]
+    p_values = [sample(generator, 1.0).p_difference() for _ in range(count)]
     assert stats.kstest(p_values, "uniform").pvalue > 0.001
 
 

@@ -54,9 +54,10 @@ def test_hosts_that_agree_better_than_their_errors_allow_have_no_spread_and_no_n
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.5, 1.0, 3.0])
-def test_the_next_host_is_in_its_interval_as_often_as_promised(tau: float) -> None:
+@pytest.mark.parametrize("fleets", [120, pytest.param(300, marks=pytest.mark.soak)])
+def test_the_next_host_is_in_its_interval_as_often_as_promised(tau: float, fleets: int) -> None:
     random, held = np.random.default_rng(7), []
-    for _ in range(120):
+    for _ in range(fleets):
         errors = np.exp(random.normal(0, 0.5, 10))
         hosts = Hosts(
             (tau * random.standard_normal(10) + errors * random.standard_normal(10)).tolist(), errors.tolist()

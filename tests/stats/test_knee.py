@@ -106,8 +106,11 @@ def crossing(true: Sequence[float]) -> float:
         (0.02, 0.04, 0.1, 0.2, 0.201),
     ],
 )
-def test_the_true_knee_lies_in_the_interval_at_the_promised_rate(true: tuple[float, ...], draw: Draw) -> None:
-    random, runs, alpha, lost = np.random.default_rng(13), 200, 0.1, 0
+@pytest.mark.parametrize("runs", [200, pytest.param(400, marks=pytest.mark.soak)])
+def test_the_true_knee_lies_in_the_interval_at_the_promised_rate(
+    true: tuple[float, ...], draw: Draw, runs: int
+) -> None:
+    random, alpha, lost = np.random.default_rng(13), 0.1, 0
     for _ in range(runs):
         found = knee(SHARES, blocks_of(random, true, 10, draw), alpha)
         if found.share is None:

@@ -80,8 +80,9 @@ def test_rebuilt_from_stored_blocks_it_says_the_same() -> None:
     assert whole.comparison() == resumed.comparison()
 
 
-def test_it_says_what_the_public_test_says() -> None:
-    for seed in range(10):
+@pytest.mark.parametrize("seeds", [10, pytest.param(20, marks=pytest.mark.soak)])
+def test_it_says_what_the_public_test_says(seeds: int) -> None:
+    for seed in range(seeds):
         differences = noise(seed, 100, mean=0.01 * (seed % 5 - 2))
         found = fed(pairs(differences), method(planned=100, margin=1e-6)).comparison()
         sign = {"better": -1, "worse": 1}.get(found.verdict, 0)
@@ -146,9 +147,10 @@ def test_pairs_that_are_all_the_same_or_of_which_one_failed_have_no_provisional_
     assert (wide.verdict, wide.provisional) == ("undecided", None), "its upper end is beyond all numbers"
 
 
-def test_the_exact_interval_takes_the_provisional_one_away() -> None:
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.soak)])
+def test_the_exact_interval_takes_the_provisional_one_away(step: int) -> None:
     blocks, seen = pairs(noise(6, 40)), set()
-    for count in range(3, 41, 3):
+    for count in range(3, 41, step):
         found = fed(blocks[:count], method(planned=40)).comparison()
         exact = found.low is not None and found.high is not None
         assert found.verdict == "undecided"
@@ -263,29 +265,31 @@ def test_an_arm_with_many_slow_runs_is_worse_in_the_tail() -> None:
     assert slow.comparison().verdict == "worse"
 
 
-def test_a_width_that_is_asked_for_is_waited_for_and_costs_no_verdict() -> None:
+@pytest.mark.parametrize(("asked", "few"), [(0.05, 24), pytest.param(0.03, 60, marks=pytest.mark.soak)])
+def test_a_width_that_is_asked_for_is_waited_for_and_costs_no_verdict(asked: float, few: int) -> None:
     blocks = pairs(noise(1, 200, mean=-0.3))
     early = fed(blocks).comparison()
-    made = fed(blocks, Sequential(CONTRAST, planned=200, alpha=0.01, margin=0.005, width=0.05))
+    made = fed(blocks, Sequential(CONTRAST, planned=200, alpha=0.01, margin=0.005, width=asked))
     waited = made.comparison()
-    assert width(early) > 0.05 >= width(waited)
+    assert width(early) > asked >= width(waited)
     assert early.n < waited.n < 200
     assert (waited.verdict, made.decision().status) == ("better", "stop")
-    never = fed(blocks, Sequential(CONTRAST, planned=24, alpha=0.01, margin=0.005, width=0.0001))
-    assert (never.comparison().n, never.comparison().verdict) == (24, "better")
+    never = fed(blocks, Sequential(CONTRAST, planned=few, alpha=0.01, margin=0.005, width=0.0001))
+    assert (never.comparison().n, never.comparison().verdict) == (few, "better")
 
 
-def test_the_studys_width_reaches_its_methods() -> None:
+@pytest.mark.parametrize("asked", [0.05, pytest.param(0.03, marks=pytest.mark.soak)])
+def test_the_studys_width_reaches_its_methods(asked: float) -> None:
     text = (
         'format = 1\nname = "s"\npolicies = ["base", "thp"]\nmethod = "sequential"\nmargin = "0.5%"\n'
-        '[budget]\nblocks = 200\nwidth = "5%"\n[[workload]]\nname = "chase"\n'
+        f'[budget]\nblocks = 200\nwidth = "{asked:.0%}"\n[[workload]]\nname = "chase"\n'
     )
     (made,) = methods_for(parse(text, "t"), [Cell()])
     for each in pairs(noise(1, 200, mean=-0.3)):
         made.observe(each)
     assert made.decision().status == "stop"
     (found,) = conclude([made], 0.99, 0.005)
-    assert width(found) <= 0.05
+    assert width(found) <= asked
 
 
 def test_the_evidence_is_the_open_ended_one_on_the_pairs_up_to_the_stop() -> None:

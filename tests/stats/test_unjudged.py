@@ -111,16 +111,17 @@ def test_an_arm_that_never_gets_its_pages_is_not_measured_to_the_end() -> None:
     assert made.comparison().ratio is None
 
 
-def test_its_interval_misses_no_more_often_than_it_says() -> None:
-    """Of 50 streams at 90%, ended by another arm's verdict: at most 10%, and 3 standard errors."""
+@pytest.mark.parametrize("streams", [50, pytest.param(200, marks=pytest.mark.soak)])
+def test_its_interval_misses_no_more_often_than_it_says(streams: int) -> None:
+    """Streams at 90%, ended by another arm's verdict: at most 10%, and 3 standard errors."""
     missed = 0
-    for seed in range(50):
+    for seed in range(streams):
         made = methods(unjudged=["mthp-64k"], confidence=0.9)
         conducted(made, drawn({"base": 0.0, "thp": -0.03, "mthp-64k": 0.02}, seed, 200))
         found = next(one for one in conclude(made, 0.9, 0.005) if one.arm == "mthp-64k")
         if found.low is not None and found.high is not None:
             missed += not found.low <= math.exp(0.02) <= found.high
-    assert missed / 50 < 0.1 + 3 * math.sqrt(0.09 / 50)
+    assert missed / streams < 0.1 + 3 * math.sqrt(0.09 / streams)
 
 
 def test_without_anything_judged_there_is_nothing_to_wait_for() -> None:

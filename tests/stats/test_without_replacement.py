@@ -16,15 +16,16 @@ POPULATIONS = {
 
 
 @pytest.mark.parametrize("name", POPULATIONS)
-def test_intervals_hold_as_often_as_they_say(name: str) -> None:
-    """120 draws at 90%: 12 misses are allowed, and 22 are three standard deviations above."""
+@pytest.mark.parametrize(("draws", "most"), [(120, 21), pytest.param(300, 46, marks=pytest.mark.soak)])
+def test_intervals_hold_as_often_as_they_say(name: str, draws: int, most: int) -> None:
+    """At 90%: of 120 draws 12 misses are allowed, and 22 are three standard deviations above; of 300, 30 and 47."""
     values = POPULATIONS[name]
     true, missed = sum(values) / len(values), 0
-    for seed in range(120):
+    for seed in range(draws):
         found = finite_mean(random.Random(seed).sample(values, 60), len(values), 0.9)  # noqa: S311
         assert 0 <= found.low <= found.estimate <= found.high <= 1
         missed += not found.low - 1e-12 <= true <= found.high + 1e-12
-    assert missed <= 21
+    assert missed <= most
 
 
 def test_what_was_seen_whole_is_known() -> None:
