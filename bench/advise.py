@@ -21,7 +21,7 @@ from typing import NamedTuple
 import hugewise
 from hugewise.advise import advise as phases
 from hugewise.advise.question import Question, command
-from hugewise.advise.telling import answer
+from hugewise.advise.text import answer
 from hugewise.errors import HugewiseError
 from hugewise.report.deployed import write_files
 

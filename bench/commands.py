@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from hugewise.errors import HugewiseError
 
-__all__ = ["COMMANDS", "Programs", "done", "program"]
-
 NODES = (1 << 30) // 64
 
 _HEAP = r"""

@@ -21,8 +21,6 @@ import msgspec
 
 from hugewise.model.results import Results
 
-__all__ = ["main"]
-
 HERE = Path(__file__).parent.parent
 OPEN = 1  # comparisons that may stay undecided
 LONGEST = 240.0

@@ -23,14 +23,14 @@ import numpy as np
 
 from bench import made_runs
 from bench.made_runs import ATTEMPT
-from hugewise.analysis.host_summary import summarised
-from hugewise.fleet import summaries
+from hugewise.analysis.pooling import summarised
+from hugewise.fleet import pooled
 from hugewise.fleet.folder import FleetFolder
-from hugewise.fleet.orders import FleetQuestion, Installed
+from hugewise.fleet.inventory import Stratum
+from hugewise.fleet.protocol import FleetQuestion, Installed
 from hugewise.fleet.records import Assigned, FleetClosed, FleetOpened, HostGreeted, RunShipped
-from hugewise.fleet.strata import Stratum
 from hugewise.model.metric import COMMON
-from hugewise.store import compacted
+from hugewise.store import folder
 from hugewise.store.folder import RunFolder
 from hugewise.study.load import parse
 from hugewise.study.study import Study
@@ -107,14 +107,14 @@ def summarise(path: Path) -> Cost:
     """
     runs = sorted(path.glob("hosts/*/*/*"))
     costs = [timed("summary", one) for one in runs[:KINDS]]
-    known = [summaries.summary(path, one) for one in runs[:KINDS]]
+    known = [pooled.summary(path, one) for one in runs[:KINDS]]
     for number, one in enumerate(runs):
-        opened, place = RunFolder(one).opened(), summaries.place_of(path, one)
+        opened, place = RunFolder(one).opened(), pooled.place_of(path, one)
         like = known[number % KINDS]
         assert isinstance(place, Path) and like.evidence is not None
         named = {"run": opened.run, "seed_hash": opened.seed_hash}
         evidence = msgspec.structs.replace(like.evidence, **named)
-        summaries.keep(place, msgspec.structs.replace(like, **named, evidence=evidence))
+        pooled.keep_summary(place, msgspec.structs.replace(like, **named, evidence=evidence))
     return Cost(max(cost.seconds for cost in costs), max(cost.peak for cost in costs))
 
 
@@ -143,7 +143,7 @@ class Drawn(NamedTuple):
                     records[name] = next(stored)
                 lines.append(body)
         gathered = PLACE / f"{attempts}-{kind}.parquet"
-        compacted.write(gathered, records)
+        folder.write_compacted(gathered, records)
         return cls(gathered, lines)
 
 

@@ -26,14 +26,15 @@ from unittest import mock
 import msgspec
 
 from hugewise.attempt import runner
-from hugewise.attempt.underway import Bench, Group, Work
-from hugewise.cli.progress import shown
-from hugewise.model.coin import commitment
+from hugewise.attempt.context import AttemptState, Group, RunContext
+from hugewise.cli.progress import show_progress
 from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
+from hugewise.model.randomisation import commitment
 from hugewise.model.trial import Attempt, Block, DeliveryThreshold, Trial
-from hugewise.plan.plan import Arm, Cell
+from hugewise.plan.arms import Arm
+from hugewise.plan.plan import Cell
 from hugewise.session import progress
 from hugewise.session.conductor import Conductor
 from hugewise.stats.method import Contrast, Decision
@@ -137,9 +138,9 @@ def output(place: Path) -> None:
         shutil.copyfile(RECORDED / name, place / name)
 
 
-def replayed(bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
+def replayed(bench: RunContext, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
     """What `runner.attempt` does of a trial, but for what its machine does."""
-    work = Work(arm, trial, number, bench.folder.draft(f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"))
+    work = AttemptState(arm, trial, number, bench.folder.draft(f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"))
     work.play = cast("Any", SimpleNamespace(reading=SimpleNamespace(same=SAME)))
     output(work.draft)
     group = Group(bench, cell, [work])
@@ -151,7 +152,7 @@ def work(path: Path, turns: Connection) -> None:
     """Conduct the run; after each message so many blocks, and what they cost is answered."""
     folder, whole = RunFolder(path), cell()
     run = folder.read()
-    bench = Bench(
+    bench = RunContext(
         host=cast("Any", None),
         boarding=cast("Any", None),
         study=run.study,
@@ -168,7 +169,7 @@ def work(path: Path, turns: Connection) -> None:
         "attempt": replayed,
         "stored": lambda _, work: recorded(work.trial.block, work.arm.name, work.trial.order, time.time()),
     }
-    with mock.patch.dict(vars(runner), made), shown(io.StringIO()) as show:
+    with mock.patch.dict(vars(runner), made), show_progress(io.StringIO()) as show:
 
         def listener(event: progress.Event) -> None:
             nonlocal left, since

@@ -25,8 +25,6 @@ from pathlib import Path
 from bench.launch import BUILD, HERE, MissingError
 from hugewise.machine import probe
 
-__all__ = ["BLOCKS", "by_thpmaps", "compared", "show", "states", "thpmaps_keys"]
-
 BYTES = 4 << 30
 ROUNDS = 5
 BLOCKS = 512

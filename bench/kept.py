@@ -10,11 +10,9 @@ from pathlib import Path
 from hugewise.errors import SettingError
 from hugewise.host import knob
 from hugewise.host.journal import Journal
+from hugewise.host.knob import Settings
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
-from hugewise.host.setting import Settings
-
-__all__ = ["Turn", "kept_settings"]
 
 Turn = Callable[[Mapping[str, str]], None]
 """Turns settings (path -> value). What is turned by it is put back even when this process is killed; what others write
@@ -37,10 +35,10 @@ def kept_settings() -> Iterator[Turn]:
             # A node's part of a pool follows the whole of it; and what stands as it was may be refused (EINVAL).
             values = {path: value for path, value in settings.values().items() if not path.startswith(knob.NODES)}
             try:
-                knob.turn(host, {one.path: values[one.path] for one in knob.differing(host, values)})
+                knob.turn(host, {one.path: values[one.path] for one in knob.differing_knobs(host, values)})
             finally:
                 settings.restore()
-            if left := knob.differing(host, initial):
+            if left := knob.differing_knobs(host, initial):
                 raise SettingError(f"{left[0].path} is {left[0].found!r}, it was {left[0].expected!r}")
 
         stack.callback(back)

@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 
-from hugewise.model.coin import commitment
-from hugewise.model.deployment import Deployment
 from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
+from hugewise.model.policy import Deployment, Treatment
+from hugewise.model.randomisation import commitment
 from hugewise.model.trial import Attempt, DeliveryThreshold
 from hugewise.model.workload import ParameterValue
 from hugewise.store.folder import RunFolder
@@ -32,8 +31,6 @@ from hugewise.store.records import (
     Record,
 )
 from hugewise.study.study import Study
-
-__all__ = ["ATTEMPT", "RECORDED", "cell", "ended", "events", "knobs", "template"]
 
 RECORDED = Path(__file__).parent / "recorded"
 ATTEMPT = msgspec.json.decode((RECORDED / "attempt.json").read_bytes(), type=Attempt)

@@ -22,14 +22,11 @@ from pathlib import Path
 
 from tests.fleet.hosts import Fleet, PlayedHost, PlayedHosts
 
-from hugewise.fleet import kept
-from hugewise.fleet.agenda import Agenda
+from hugewise.fleet import spool
 from hugewise.fleet.coordinator import Coordinator
-from hugewise.fleet.decision import Decision, FleetRules
-from hugewise.fleet.orders import ForgetOrder, HostAnswer, HostOrder, ManifestOrder, ReadOrder
+from hugewise.fleet.decision import Agenda, Decision, FleetRules
+from hugewise.fleet.protocol import ForgetOrder, HostAnswer, HostOrder, ManifestOrder, ReadOrder
 from hugewise.fleet.records import RunShipped
-
-__all__ = ["Outcome", "played"]
 
 HOSTS, SPARE, KILLED, SEEDS = 200, 20, 20, 100
 MOST_DECISION_S = 1.0
@@ -119,8 +116,8 @@ def played(
     for work in state.counted():
         assert work.shipped is not None and work.assigned.place is not None
         counted[work.assigned.place] += 1
-        recorded = kept.manifest(fleet.engine.hosts[work.assigned.host].recorded)
-        broken += kept.manifest(fleet.folder.path / work.shipped.folder) != recorded
+        recorded = spool.manifest(fleet.engine.hosts[work.assigned.host].recorded)
+        broken += spool.manifest(fleet.folder.path / work.shipped.folder) != recorded
     shipped = [each for each in fleet.folder.records() if isinstance(each, RunShipped)]
     numbers = [each.number for each in shipped]
     return Outcome(

@@ -36,12 +36,12 @@ from bench.kept import kept_settings
 from hugewise.advise import advise as phases
 from hugewise.advise.advice import Advice
 from hugewise.advise.question import Question, command, service
-from hugewise.advise.telling import answer, details
+from hugewise.advise.text import answer, details
 from hugewise.deployment.program import LAUNCHER
 from hugewise.errors import HugewiseError, UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection.verify import verify
-from hugewise.model.deployment import DeployedFile
+from hugewise.model.policy import DeployedFile
 from hugewise.model.scene import Named
 from hugewise.quantity import format_duration, parse_duration
 from hugewise.report.sentences import arm_of

@@ -28,8 +28,6 @@ from hugewise.fleet import worker
 from hugewise.fleet.dask.engine import DaskEngine
 from hugewise.machine import probe
 
-__all__ = ["interval", "met", "share", "show"]
-
 WINDOW_S, PAIRS = 600.0, 60
 CORE, WAKE_UPS = 0.003, 5.0
 LOADS = 8_000_000

@@ -31,7 +31,7 @@ from tests.browser import browser
 from bench import made_runs
 from bench.fleet import exponent, peak
 from bench.made_runs import ATTEMPT
-from hugewise.store import compacted
+from hugewise.store.folder import write_compacted
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 
@@ -97,7 +97,7 @@ def run(attempts: int, place: Path = PLACE, number: int = CELLS) -> Path:
     folder = made_runs.ended(
         done, study(math.ceil(all_blocks / number)), seed=bytes(16), host="bench", cells=cells, bodies=bodies
     )
-    compacted.write(folder.path / "attempts.parquet", records)
+    write_compacted(folder.path / "attempts.parquet", records)
     (done / "path").write_text(str(folder.path), encoding="utf-8")
     return folder.path
 

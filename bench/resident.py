@@ -23,15 +23,14 @@ from typing import NamedTuple
 
 from scipy.special import fdtri
 
-from hugewise.analysis.calibration_figures import agreement
-from hugewise.analysis.calibration_figures import stream as figures_of
+from hugewise.analysis.calibration import agreement
+from hugewise.analysis.calibration import stream as figures_of
 from hugewise.errors import HugewiseError
 from hugewise.model.design import Kind
 from hugewise.session import session
 from hugewise.stats.method import Contrast
-from hugewise.stats.paired import Student, paired
+from hugewise.stats.paired import Student, deviation_freedom, paired
 from hugewise.stats.pairs import Pairs
-from hugewise.stats.spread import deviation_freedom
 from hugewise.store.records import Run
 from hugewise.study.load import parse
 from hugewise.study.study import Study

@@ -24,9 +24,7 @@ import msgspec
 from bench.quiet import interval
 from hugewise.errors import HugewiseError
 from hugewise.machine import probe
-from hugewise.model.sampled import MOST_SHARE
-
-__all__ = ["Cost", "cost", "failed", "measured"]
+from hugewise.model.over_time import MOST_SHARE
 
 PAIRS, PERIOD_S = 20, 1.0
 WORKLOADS: Mapping[str, tuple[str, ...]] = {

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from hugewise.stats import inversion, scores, signflip
-from hugewise.stats.boundary import Boundary
+from hugewise.stats import inversion, signflip
 from hugewise.stats.classical import figures
+from hugewise.stats.signflip import Boundary
 
 ALPHA = 1e-4
 RESOLUTION = 1e-4  # of a log-ratio: 0.01 percentage points
@@ -59,7 +59,7 @@ def pairs(count: int) -> Row:
 
 def boundary(differences: Row) -> Boundary:
     law = Boundary(ALPHA, len(differences))
-    for magnitude in scores.magnitudes(differences).tolist():
+    for magnitude in signflip.magnitudes(differences).tolist():
         law.step(magnitude)
     return law
 

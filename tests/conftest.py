@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from hugewise import beneath
 from hugewise.errors import LockedError
-from hugewise.host import recovery
+from hugewise.host import journal
 from tests.again import Again, noted
 from tests.memory import Whole
 from tests.progress import Parts
@@ -85,7 +85,7 @@ def put_back() -> None:
     """What a killed run left turned is not there any more; a run that lives keeps what it has."""
     if os.geteuid() == 0:
         with suppress(LockedError):
-            recovery.restore()
+            journal.restore()
 
 
 @pytest.fixture
@@ -105,5 +105,5 @@ def unchanged() -> Iterator[None]:
     before = page_state()
     yield
     if os.geteuid() == 0:
-        recovery.restore()
+        journal.restore()
     assert changed(before) == {}

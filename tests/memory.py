@@ -14,8 +14,7 @@ from pathlib import Path
 
 from hugewise.host.local_host import LocalHost
 from hugewise.host.pool import pool_folder
-from hugewise.machine.free_memory import free_memory
-from hugewise.machine.proc import meminfo
+from hugewise.machine.proc import free_memory, meminfo
 from hugewise.model.pages import PageSizes
 from hugewise.quantity import format_size
 from tests.requirements import need, need_now

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bench import fleet
 
-from hugewise.fleet import summaries
+from hugewise.fleet import pooled as summaries
 from hugewise.fleet.pooled import pooled
 
 

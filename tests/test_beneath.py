@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from hugewise.beneath import Folder, discard
+from hugewise.beneath import DirFd, discard
 from hugewise.errors import StorageError
 from tests.requirements import need_program, need_root
 
@@ -77,14 +77,14 @@ def folder(theirs: Path) -> None:
 @pytest.mark.parametrize("plant", [lead_out, link_hard, pipe, folder])
 def test_what_is_no_file_of_theirs_is_not_read(theirs: Path, plant: Callable[[Path], None]) -> None:
     plant(theirs)
-    with Folder.open(theirs) as held, pytest.raises((OSError, StorageError), match="theirs/f"):
+    with DirFd.open(theirs) as held, pytest.raises((OSError, StorageError), match="theirs/f"):
         held.read("f", 1000)
 
 
 def test_a_file_is_read_up_to_a_limit(theirs: Path) -> None:
     (theirs / "f").write_bytes(b"x" * 1000)
     os.chown(theirs / "f", NOBODY, NOBODY)
-    with Folder.open(theirs) as held:
+    with DirFd.open(theirs) as held:
         assert len(held.read("f", 1000)) == 1000
         with pytest.raises(StorageError, match=r"theirs/f .* more than 999 bytes"):
             held.read("f", 999)
@@ -96,7 +96,7 @@ def test_a_folder_below_is_reached_through_folders_of_theirs_only(theirs: Path) 
     (theirs / "link").symlink_to("..")
     for path in (theirs / "a", theirs / "a/b"):
         os.chown(path, NOBODY, NOBODY)
-    with Folder.open(theirs) as held:
+    with DirFd.open(theirs) as held:
         with held.folder("a/b") as found:
             assert found.names() == []
         with pytest.raises(OSError, match="theirs/link"):
@@ -127,7 +127,7 @@ def hard(theirs: Path) -> None:
 @pytest.mark.parametrize("plant", [last, hard])
 def test_a_link_that_is_there_is_replaced_and_never_followed(theirs: Path, plant: Callable[[Path], None]) -> None:
     plant(theirs)
-    with Folder.open(theirs) as held:
+    with DirFd.open(theirs) as held:
         held.put("a/f", b"ours", 0o644, NOBODY, NOBODY)
     untouched(theirs.parent / "secret")
     assert ((theirs / "a/f").read_bytes(), (theirs / "a/f").stat().st_uid) == (b"ours", NOBODY)
@@ -136,14 +136,14 @@ def test_a_link_that_is_there_is_replaced_and_never_followed(theirs: Path, plant
 def test_a_link_in_the_middle_is_an_error(theirs: Path) -> None:
     (theirs.parent / "elsewhere").mkdir()
     (theirs / "a").symlink_to("../elsewhere")
-    with Folder.open(theirs) as held, pytest.raises(OSError, match="theirs/a"):
+    with DirFd.open(theirs) as held, pytest.raises(OSError, match="theirs/a"):
         held.put("a/f", b"ours", 0o644, NOBODY, NOBODY)
     assert list((theirs.parent / "elsewhere").iterdir()) == []
 
 
 def test_a_file_and_the_folders_made_for_it_are_theirs_and_keep_no_special_bits(theirs: Path) -> None:
     theirs.chmod(0o2777)
-    with Folder.open(theirs) as held:
+    with DirFd.open(theirs) as held:
         held.put("a/b/f", b"ours", 0o6755, NOBODY, NOBODY)
     for name, mode in (("a", 0o700), ("a/b", 0o700), ("a/b/f", 0o755)):
         found = (theirs / name).stat()
@@ -232,7 +232,7 @@ def test_a_folder_in_which_somebody_writes_is_removed(theirs: Path) -> None:
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"ready\n"
         try:
-            with Folder.open(theirs.parent) as held:
+            with DirFd.open(theirs.parent) as held:
                 held.remove("theirs", patience=60)
         finally:
             writer.kill()
@@ -294,12 +294,12 @@ def test_a_removal_is_given_up_in_the_middle_of_a_folder_too(tmp_path: Path, mon
         (tmp_path / f"many/files/{number}").touch()
     ticks = itertools.count()
     monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
-    with Folder.open(tmp_path) as held, pytest.raises(TimeoutError, match="keeps writing.*many"):
+    with DirFd.open(tmp_path) as held, pytest.raises(TimeoutError, match="keeps writing.*many"):
         held.remove("many", patience=50)
     assert 0 < len([*(tmp_path / "many/files").iterdir()]) < 100
 
 
 def test_a_removal_is_given_up_in_the_end(tmp_path: Path) -> None:
     nest(tmp_path / "deep", 100)
-    with Folder.open(tmp_path) as held, pytest.raises(TimeoutError, match="keeps writing.*deep"):
+    with DirFd.open(tmp_path) as held, pytest.raises(TimeoutError, match="keeps writing.*deep"):
         held.remove("deep", patience=0)

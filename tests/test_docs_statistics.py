@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from hugewise import published
-from hugewise.analysis.published_forecast import replan
+from hugewise.analysis.forecast import replan
 from hugewise.quantity import format_duration
-from hugewise.stats import assurance, end_power, power, sessions, spread
+from hugewise.stats import paired, power, sessions
 from hugewise.stats.campaign import FEWEST
 
 CONCEPTS = Path(__file__).parents[1] / "docs/concepts"
@@ -28,7 +28,7 @@ def test_the_example_prints_what_the_page_shows() -> None:
     assert printed.getvalue() == shown
     shift = math.log(1.01) / math.hypot(0.01, 0.01)
     half, most = (
-        assurance.pairs_needed(shift, assurance.KNOWN, 0.01, chance=chance, budget=150) for chance in (0.5, 0.9)
+        power.pairs_for_assurance(shift, power.KNOWN, 0.01, chance=chance, budget=150) for chance in (0.5, 0.9)
     )
     assert f"by pair {half}, nine in ten by pair {most}" in page.replace("\n", " ")
 
@@ -43,23 +43,23 @@ def test_the_floor_of_pairs_on_the_page() -> None:
 
 def test_a_tenth_of_the_error_costs_a_third_more_pairs() -> None:
     for shift in (0.2, 0.4):
-        one = assurance.pairs_needed(shift, assurance.KNOWN, 0.01, budget=2000)
-        shared = assurance.pairs_needed(shift, assurance.KNOWN, 0.001, budget=2000)
+        one = power.pairs_for_assurance(shift, power.KNOWN, 0.01, budget=2000)
+        shared = power.pairs_for_assurance(shift, power.KNOWN, 0.001, budget=2000)
         assert one is not None and shared is not None
         assert 1.25 < shared / one < 1.5
 
 
 def test_what_a_pilots_error_costs() -> None:
     page = " ".join((CONCEPTS / "planning.md").read_text(encoding="utf-8").split())
-    known = assurance.pairs_needed(0.4, assurance.KNOWN, 0.01, budget=2000)
+    known = power.pairs_for_assurance(0.4, power.KNOWN, 0.01, budget=2000)
     assert known is not None
     for pairs, more in ((20, 1.25), (40, 1.125), (6, 2.5)):
-        asked = assurance.pairs_needed(0.4, spread.freedom(pairs), 0.01, budget=2000)
+        asked = power.pairs_for_assurance(0.4, paired.freedom(pairs), 0.01, budget=2000)
         assert asked is not None and asked / known == pytest.approx(more, rel=0.06)
     assert "From 20 pairs, about a quarter more pairs" in page
     assert "from 40, an eighth; from 6, two and a half times as many" in page
-    assert f"a deviation with {spread.freedom(2):g} (n - 1) degrees of freedom" in page
-    assert f"Below {end_power.FEWEST} runs of both sides together, that is {end_power.FEWEST // 2} pairs" in page
+    assert f"a deviation with {paired.freedom(2):g} (n - 1) degrees of freedom" in page
+    assert f"Below {power.FEWEST} runs of both sides together, that is {power.FEWEST // 2} pairs" in page
 
 
 def test_the_published_builds_on_the_page() -> None:

@@ -13,17 +13,16 @@ import pytest
 from click.testing import CliRunner
 
 from hugewise import workloads
-from hugewise.audit import machines
+from hugewise.audit import collect
 from hugewise.audit.root import Root
-from hugewise.cli import guest_xml
-from hugewise.cli.doctor_machines import vm_traps_of
-from hugewise.cli.guest_backing import lines
+from hugewise.cli import guest_study
+from hugewise.cli.backing import guest_lines
+from hugewise.cli.doctor import vm_traps_of
 from hugewise.cli.main import cli
-from hugewise.guests import backing, kvm, running
-from hugewise.guests.kvm import KvmMapping
-from hugewise.guests.qemu_words import RamBlock
-from hugewise.guests.running import RunningGuest
-from hugewise.model.domain import Domain
+from hugewise.guests import backing, running
+from hugewise.guests.backing import KvmMapping
+from hugewise.guests.running import RamBlock, RunningGuest
+from hugewise.model.guest import Domain
 from hugewise.model.host import Host
 from hugewise.policies import discover
 from tests.build.studies import SIZES, FakeHost
@@ -99,9 +98,9 @@ def test_what_takes_huge_pages_from_the_fixture_is_what_it_quotes(
         (settings / name).write_text(f"{said}\n")
 
     def traps(found: Domain, host: Host, **_: bool) -> object:
-        return vm_traps_of(machines.about(Root(tmp_path), found))
+        return vm_traps_of(collect.about(Root(tmp_path), found))
 
-    monkeypatch.setattr(guest_xml, "vm_traps", traps)
+    monkeypatch.setattr(guest_study, "vm_traps", traps)
     monkeypatch.chdir(DB1.parent)
     ran = CliRunner().invoke(cli, ["guest", "xml", DB1.name])
     assert ran.exit_code == 0
@@ -156,15 +155,15 @@ def test_what_verify_says_is_what_it_quotes(monkeypatch: pytest.MonkeyPatch) -> 
     )
     mapped = KvmMapping({4096: 512, 2 << 20: 510, GIB: 1}, 0, "debugfs")
     monkeypatch.setattr(backing, "smaps", lambda _: text)
-    monkeypatch.setattr(kvm, "runs", lambda *_: True)
-    monkeypatch.setattr(kvm, "of_debugfs", lambda *_: mapped)
+    monkeypatch.setattr(backing, "runs", lambda *_: True)
+    monkeypatch.setattr(backing, "of_debugfs", lambda *_: mapped)
     pieces = tuple(
         RamBlock(id=f"ram-node{number}", size=GIB, page=GIB, shared=True, preallocated=True, node=number)
         for number in (0, 1)
     )
     guest = RunningGuest(pid=3047, program="qemu-system-x86_64", blocks=pieces, domain="db1")
     found = running.verify(guest, FakeHost({"/proc/3047/status": "", "/proc/3047/numa_maps": ""}), "hugetlb-1g")
-    real = list(lines(found, ()))
+    real = list(guest_lines(found, ()))
     quoted = block("domain db1: as promised").splitlines()
     assert len(real) == len(quoted)
     for said, line in zip(quoted, real, strict=True):
@@ -173,7 +172,7 @@ def test_what_verify_says_is_what_it_quotes(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_verdict_of_verify_is_explained() -> None:
     table = set(re.findall(r"^\| ((?:as|NOT) [^|]*?) \|", GUIDE, re.MULTILINE))
-    open_ = f"NOT PROVEN, {kvm.UNKNOWN}"
+    open_ = f"NOT PROVEN, {backing.UNKNOWN}"
     assert table == {"as promised", "NOT as promised", "NOT PROVEN", open_}
 
 
@@ -184,6 +183,6 @@ def test_the_files_that_it_names_are_those_that_are_read_and_written() -> None:
     assert f"`{told(running._PLACES[0], 'db1')}`" in GUIDE
     assert "below `$XDG_RUNTIME_DIR`" in GUIDE
     assert told(running._PLACES[1], "db1").startswith("$XDG_RUNTIME_DIR")
-    assert f"`{kvm.DEBUGFS}`" in GUIDE
-    assert all(f"`{name}`" in GUIDE for name in kvm._SIZES)
+    assert f"`{backing.DEBUGFS}`" in GUIDE
+    assert all(f"`{name}`" in GUIDE for name in backing._SIZES)
     assert "`deploy/README.md`" in GUIDE

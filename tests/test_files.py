@@ -13,8 +13,8 @@ import pytest
 
 from hugewise.analysis import calibration
 from hugewise.files import changeable, write_whole
-from hugewise.model import guest_record
-from hugewise.model.guest_record import GuestsRecord
+from hugewise.model import guest
+from hugewise.model.guest import GuestsRecord
 from hugewise.report.write import write
 from tests.build.calibrations import record as a_calibration
 from tests.build.results import example
@@ -40,7 +40,7 @@ def test_what_a_run_is_built_on_is_synced_before_it_is_renamed(tmp_path: Path, m
     done = lasting(monkeypatch)
     folder = begun(tmp_path / "results" / "deeper")
     kernels = GuestsRecord(arch="arm64", accelerator="tcg", why="w", counting=False, baseline="16k", kernels=())
-    guest_record.write(folder.path, kernels)
+    guest.write(folder.path, kernels)
     place = folder.accept(folder.draft("b1"), attempt("thp", 1.0, block=1))
     accepted = len(done)
     folder.compact()

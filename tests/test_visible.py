@@ -19,7 +19,7 @@ from rich.text import Text
 
 import hugewise
 from hugewise.cli.main import main
-from hugewise.cli.progress import shown
+from hugewise.cli.progress import show_progress
 from hugewise.console import TextConsole
 from hugewise.session import progress
 from hugewise.visible import printable, say, say_json
@@ -106,7 +106,7 @@ def test_a_hostile_study_on_a_terminal(tmp_path: Path) -> None:
 def test_the_progress_of_a_run_on_a_terminal() -> None:
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w", encoding="utf-8", errors="replace") as stream:
-        with shown(stream) as listener:
+        with show_progress(stream) as listener:
             listener(progress.Started(NASTY, NASTY, 3, 0, 9.0))
             listener(progress.AttemptStarted(1, NASTY, NASTY))
             listener(progress.Message(f"a step: {NASTY}"))

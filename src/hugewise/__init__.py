@@ -20,7 +20,7 @@ from hugewise.study.study import Study
 if TYPE_CHECKING:
     import duckdb
 
-    from hugewise.model.client import ClientHost
+    from hugewise.model.host import ClientHost
     from hugewise.model.results import Results
     from hugewise.plan.plan import Plan
     from hugewise.session.progress import Event
@@ -37,9 +37,9 @@ def make_plan(study: Study, *, results: Path | str = "results", client: ClientHo
     `results` is the folder whose calibrations decide where the study leaves the design to them; `client` the host that
     the clients of its servers are on.
     """
-    from hugewise.session import calibrated, clients
+    from hugewise.session import clients, identity
 
-    return calibrated.planned(clients.placed(study, client), Path(results))
+    return identity.planned(clients.placed(study, client), Path(results))
 
 
 def run(

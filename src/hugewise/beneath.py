@@ -23,8 +23,6 @@ from typing import BinaryIO
 
 from hugewise.errors import StorageError
 
-__all__ = ["MODE", "Folder", "discard"]
-
 MODE = 0o777
 """The bits of a mode that are kept."""
 PATIENCE_S = 600.0
@@ -39,7 +37,7 @@ _FILLED = (errno.ENOTEMPTY, errno.EEXIST)
 _CHANGED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # what was looked at is gone, or something else
 
 
-class Folder:
+class DirFd:
     """A folder that stays the same one until it is closed, whatever becomes of its path.
 
     `path` is what errors call it; `owner` is the account that it belongs to, and so must everything in it. Names are
@@ -53,7 +51,7 @@ class Folder:
         self._descriptor = descriptor
 
     @classmethod
-    def open(cls, path: Path) -> Folder:
+    def open(cls, path: Path) -> DirFd:
         """Hold the folder `path`, which is no link. The folders above it must be such that only root and the caller can
         change where it leads (see `files.changeable`).
         """
@@ -70,7 +68,7 @@ class Folder:
         """Its descriptor."""
         return self._descriptor
 
-    def __enter__(self) -> Folder:
+    def __enter__(self) -> DirFd:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -94,7 +92,7 @@ class Folder:
         with self._naming(name):
             return os.readlink(name, dir_fd=self._descriptor)
 
-    def folder(self, relative: str) -> Folder:
+    def folder(self, relative: str) -> DirFd:
         """Hold a folder below this one."""
         with ExitStack() as above:
             here = self
@@ -131,7 +129,7 @@ class Folder:
 
     # -- writing
 
-    def make(self, name: str, mode: int = 0o700) -> Folder:
+    def make(self, name: str, mode: int = 0o700) -> DirFd:
         """Make and hold a new folder; it belongs to the caller until it is handed over."""
         with self._naming(name):
             os.mkdir(name, 0o700, dir_fd=self._descriptor)
@@ -180,7 +178,7 @@ class Folder:
         with self._naming(name):
             os.symlink(target, name, dir_fd=self._descriptor)
 
-    def rename(self, name: str, new: str, to: Folder | None = None) -> None:
+    def rename(self, name: str, new: str, to: DirFd | None = None) -> None:
         """Rename what is called `name` to `new`, in the folder `to` (None: this one)."""
         with self._naming(name):
             where = self._descriptor if to is None else to.fileno()
@@ -222,9 +220,9 @@ class Folder:
 
     # -- what all of it rests on
 
-    def _below(self, name: str, owner: int) -> Folder:
+    def _below(self, name: str, owner: int) -> DirFd:
         with self._naming(name):
-            below = Folder(os.open(name, _FOLDER, dir_fd=self._descriptor), self.path / name, self.owner)
+            below = DirFd(os.open(name, _FOLDER, dir_fd=self._descriptor), self.path / name, self.owner)
         try:
             self._check(name, below.status(), owner)
         except StorageError:
@@ -232,8 +230,8 @@ class Folder:
             raise
         return below
 
-    def _again(self) -> Folder:
-        return Folder(os.dup(self._descriptor), self.path, self.owner)
+    def _again(self) -> DirFd:
+        return DirFd(os.dup(self._descriptor), self.path, self.owner)
 
     def _check(self, name: str, found: os.stat_result, owner: int) -> None:
         if os.geteuid() == 0 and found.st_uid != owner:
@@ -383,5 +381,5 @@ def discard(path: Path) -> None:
     """
     with suppress(FileNotFoundError):
         descriptor = os.open(path.parent, _FOLDER & ~os.O_NOFOLLOW)
-        with Folder(descriptor, path.parent, os.geteuid()) as above:
+        with DirFd(descriptor, path.parent, os.geteuid()) as above:
             above.remove(path.name)

@@ -10,8 +10,6 @@ from rich.segment import Segment
 
 from hugewise.visible import printable
 
-__all__ = ["TextConsole"]
-
 
 class TextConsole(Console):
     """A console that takes every text for text: no markup, no escape sequence of others."""

@@ -19,21 +19,6 @@ A `UserError` is printed as its message and its hint, never as a traceback.
 
 from __future__ import annotations
 
-__all__ = [
-    "AttemptLostError",
-    "FencedError",
-    "HostLostError",
-    "HugewiseError",
-    "LockedError",
-    "MachineError",
-    "ProbeError",
-    "RunError",
-    "SettingError",
-    "StorageError",
-    "StudyError",
-    "UserError",
-]
-
 
 class HugewiseError(Exception):
     """A failure of hugewise or of the host; `hint` says what cures it."""

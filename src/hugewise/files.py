@@ -18,21 +18,6 @@ from typing import BinaryIO
 
 from hugewise.errors import StorageError, UserError
 
-__all__ = [
-    "OWN",
-    "RESUME",
-    "alone_in",
-    "caller",
-    "changeable",
-    "drafted",
-    "hand_over",
-    "made_folder",
-    "own",
-    "storing",
-    "sync",
-    "write_whole",
-]
-
 RESUME = "free some space or name another folder with --results; what was accepted is kept: hugewise resume"
 """The cure for a file of a run."""
 _MOST_LINKS = 40  # in one path, as the kernel

@@ -15,8 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["adopt", "die_with_parent", "end", "ended", "spawning", "user"]
-
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _TO_DIE_S: Final = 5.0  # for what was killed, and for what that had started meanwhile

@@ -8,16 +8,6 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-__all__ = [
-    "format_duration",
-    "format_size",
-    "parse_cpus",
-    "parse_duration",
-    "parse_share",
-    "parse_size",
-    "readable_size",
-]
-
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _CPUS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")

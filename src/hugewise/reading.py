@@ -43,33 +43,6 @@ from typing import Any, BinaryIO, Literal, NoReturn, TypeVar
 
 import msgspec
 
-__all__ = [
-    "DEEPEST",
-    "DIGITS",
-    "MOST",
-    "MOST_JSON",
-    "AbsentError",
-    "UnreadableError",
-    "believing",
-    "content",
-    "count",
-    "decoded",
-    "digest",
-    "figure",
-    "json",
-    "kept",
-    "number",
-    "opened",
-    "patiently",
-    "sha256",
-    "shown",
-    "stored",
-    "text",
-    "toml",
-    "whole",
-    "within",
-]
-
 MOST = 256 << 20
 """Bytes of a file that are read: a log of some million transactions."""
 

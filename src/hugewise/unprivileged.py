@@ -31,8 +31,6 @@ from hugewise.errors import HugewiseError, MachineError, StorageError, UserError
 from hugewise.reading import UnreadableError
 from hugewise.visible import printable
 
-__all__ = ["NAME", "Finished", "Say", "account", "as_whom", "call", "run"]
-
 NAME: Final = "nobody"
 
 Say = Callable[[str], None]

@@ -12,8 +12,6 @@ import sys
 
 import msgspec
 
-__all__ = ["json_text", "printable", "say", "say_json", "say_line"]
-
 _SPACES = re.compile(r"[\n\t\r]")
 
 

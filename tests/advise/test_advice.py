@@ -8,12 +8,9 @@ import pytest
 
 from hugewise.advise.advice import Advice, Confirmed, Screen, confirmed
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
-from hugewise.advise.causes import GainCauses
-from hugewise.advise.decision import MeasuredSetting
-from hugewise.advise.footprint import FootprintChange, SettingFootprint
+from hugewise.advise.decision import FootprintChange, GainCauses, MeasuredSetting, SettingFootprint
 from hugewise.advise.question import Question, command
-from hugewise.advise.sentences import grown, mib, price
-from hugewise.advise.telling import answer, details, objective, recommended, settings
+from hugewise.advise.text import answer, details, growth_text, mib, objective, price_text, recommended, settings
 from hugewise.inspection.neighbours import Neighbours, ProgramBeside
 from hugewise.model.metric import Metric
 from hugewise.quantity import format_size
@@ -138,7 +135,7 @@ def test_little_memory_is_not_none() -> None:
     ],
 )
 def test_an_end_beside_no_change_is_not_rounded_onto_it(low: float, high: float, span: str) -> None:
-    assert grown(FootprintChange(ratio=0.9, low=low, high=high, confidence=0.99, pairs=9)).endswith(span)
+    assert growth_text(FootprintChange(ratio=0.9, low=low, high=high, confidence=0.99, pairs=9)).endswith(span)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +143,7 @@ def test_an_end_beside_no_change_is_not_rounded_onto_it(low: float, high: float,
     [(None, "is not known"), (-0.0049, "as much memory as before"), (-0.9999, "99.9% less"), (0.1, "10% more")],
 )
 def test_a_price_is_told_as_it_is(growth: float | None, words: str) -> None:
-    assert words in price(growth)
+    assert words in price_text(growth)
 
 
 def test_a_curve_is_not_said_to_be_for_speed() -> None:

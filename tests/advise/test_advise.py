@@ -14,7 +14,7 @@ from hugewise.advise import advise as phases
 from hugewise.advise import layouts
 from hugewise.advise.advice import Advice
 from hugewise.advise.question import Question, command
-from hugewise.advise.telling import answer, details, settings
+from hugewise.advise.text import answer, details, settings
 from hugewise.errors import UserError
 from hugewise.session import progress
 from hugewise.session.progress import AttemptStarted, Event, Message

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from hugewise.advise.aims import aimed, is_tail
-from hugewise.advise.question import Question, command
+from hugewise.advise.question import Question, aimed, command, is_tail
 from hugewise.errors import UserError
 
 ASKED = Question(workload=command(("/bin/true",)), priority="tail")

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from hugewise.advise.causes import GainCauses, causes, explained
+from hugewise.advise.decision import GainCauses, causes, explained
 from hugewise.model.trial import Attempt
 from tests.build import known
 from tests.build.trials import attempt

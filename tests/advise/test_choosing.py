@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hugewise.advise.advice import Advice
-from hugewise.advise.choosing import beside
+from hugewise.advise.advise import runner_up_of
 from hugewise.advise.pilot import ProgramAsIs
 from tests.advise.test_advice import SCREENED, found
 
@@ -22,9 +22,9 @@ def advice(runner_up: str) -> Advice:
 @pytest.mark.parametrize(("seconds", "who"), [(600.0, "pool-2m"), (100.0, "pool-2m"), (60.0, ""), (1.0, "")])
 def test_the_runner_up_is_measured_where_the_time_allows(seconds: float, who: str) -> None:
     """Of 2 s a block of two: 100 s hold 33 blocks of three attempts, and a verdict at 99% takes 12 pairs."""
-    assert beside(advice("pool-2m"), PILOT, seconds) == who
+    assert runner_up_of(advice("pool-2m"), PILOT, seconds) == who
 
 
 def test_where_there_is_no_runner_up_nobody_is() -> None:
-    assert beside(advice(""), PILOT, 600.0) == ""
-    assert beside(found(screen=None), PILOT, 600.0) == ""
+    assert runner_up_of(advice(""), PILOT, 600.0) == ""
+    assert runner_up_of(found(screen=None), PILOT, 600.0) == ""

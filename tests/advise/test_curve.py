@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from hugewise.advise import advise
 from hugewise.advise import advise as phases
-from hugewise.advise import curve as curves
-from hugewise.advise import layout_phases
+from hugewise.advise import layouts as curves
 from hugewise.advise.advice import Advice
-from hugewise.advise.curve import SHARES, CurveOfGain, arms, blocks, measured, pages_of, sentence
-from hugewise.advise.question import Question, apart, command
-from hugewise.advise.telling import answer, details
+from hugewise.advise.layouts import SHARES, CurveOfGain, arms, curve_blocks, curve_sentence, measured, pages_of
+from hugewise.advise.question import Question, command, comparison_study
+from hugewise.advise.text import answer, details
 from hugewise.errors import UserError
 from hugewise.model.metric import Metric
 from hugewise.model.trial import Block
@@ -63,7 +63,7 @@ def curve(run: Sequence[Block], metric: Metric = WALL, **changes: Any) -> CurveO
 def test_every_arm_loads_the_library_with_a_heap_of_the_same_size() -> None:
     asked = Question(workload=command(("true",)))
     for pages in ("hugetlb-2m", "thp"):
-        study = apart("advise-curve", asked, arms(pages, 1 << 30), 1 << 30, 8, baseline=curves.BASELINE)
+        study = comparison_study("advise-curve", asked, arms(pages, 1 << 30), 1 << 30, 8, baseline=curves.BASELINE)
         assert [use.name for use in study.policies] == [f"backed-{share}" for share in SHARES]
         assert {use.mechanism for use in study.policies} == {"process"}
         assert all(use.registered.startswith("layout-") for use in study.policies)
@@ -98,9 +98,9 @@ def test_where_there_can_be_no_curve_both_reasons_are_told(changes: dict[str, An
 
 
 def test_as_many_blocks_as_fit_and_what_is_needed_for_the_fewest() -> None:
-    assert (blocks(1000.0, 2.0), blocks(60.0, 2.0)) == (24, 10)
+    assert (curve_blocks(1000.0, 2.0), curve_blocks(60.0, 2.0)) == (24, 10)
     with pytest.raises(UserError, match="enough for 5 blocks of 6 runs, and 6 are needed") as caught:
-        blocks(30.0, 2.0)
+        curve_blocks(30.0, 2.0)
     assert "--time 1min02s" in (caught.value.hint or "")
 
 
@@ -114,7 +114,7 @@ def test_the_smallest_pool_that_keeps_the_gain() -> None:
     smallest = known(found.smallest)
     assert smallest % (2 << 20) == 0
     assert known(found.knee.high) * found.heap <= smallest < known(found.knee.high) * found.heap + (2 << 20)
-    said = sentence(found)
+    said = curve_sentence(found)
     assert said.startswith(f"A pool of {smallest >> 20} MiB, ")
     assert "keeps at least 90% of the gain (wall_s −" in said
     assert "10 blocks at 95%" in said
@@ -128,17 +128,17 @@ def test_a_higher_metric_has_the_same_curve() -> None:
     rates = [1 / value for value in KNEE]
     found = curve(of(rates, metric="rate"), RATE)
     assert found.knee.share == pytest.approx(known(curve(of(KNEE)).knee.share), abs=0.02)
-    assert "(rate +2" in sentence(found)
+    assert "(rate +2" in curve_sentence(found)
 
 
 def test_without_a_gain_there_is_nothing_to_share_out() -> None:
     found = curve(of((1.0,) * 6))
     assert (found.has_gain, found.smallest, found.layout) == (False, None, None)
-    said = sentence(found)
+    said = curve_sentence(found)
     assert said.startswith("There is no gain above 2% to share out: all of its heap from a pool changes wall_s by")
     assert not any("Use it" in one for one in curves.lines(found, "x"))
     slower = curve(of((1.0, 1.0, 1.0, 1.05, 1.1, 1.2)))
-    assert "no gain above 2% to share out" in sentence(slower)
+    assert "no gain above 2% to share out" in curve_sentence(slower)
     slight = curve(of((1.0, 0.999, 0.998, 0.996, 0.994, 0.992), noise=0.0001))
     assert slight.knee.share is not None
     assert not slight.has_gain, "it is smaller than what counts as a difference"
@@ -148,13 +148,13 @@ def test_that_no_gain_is_shown_is_not_said_to_be_none() -> None:
     found = curve(of((1.0,) * 6, noise=0.15))
     assert not found.has_gain
     assert math.expm1(found.knee.whole_high) > 0.02, "the gain may be more than what counts"
-    assert sentence(found).startswith("Undecided: no gain is shown")
+    assert curve_sentence(found).startswith("Undecided: no gain is shown")
 
 
 def test_where_no_smaller_pool_is_shown_to_do_all_is_recommended() -> None:
     found = curve(of((1.0, 0.99, 0.98, 0.95, 0.9, 0.8), noise=0.03), heap=16 << 20)
     assert found.smallest == found.heap
-    assert sentence(found).startswith("No smaller pool than all of its heap, 16 MiB, is shown to keep 90%")
+    assert curve_sentence(found).startswith("No smaller pool than all of its heap, 16 MiB, is shown to keep 90%")
     assert known(found.layout) == "hugetlb-2m,heap=16m"
 
 
@@ -172,11 +172,11 @@ def test_blocks_in_which_a_layout_was_not_had_are_lost() -> None:
 
 
 def test_the_figure_has_its_points_and_its_knee() -> None:
-    drawn = layout_phases.figure(curve(of(KNEE)))
+    drawn = advise.figure(curve(of(KNEE)))
     assert drawn.startswith("<svg")
     assert "of the heap on huge pages" in drawn
     assert drawn.count("NaN") == 0
-    assert layout_phases.figure(curve(of((1.0,) * 6))).startswith("<svg")
+    assert advise.figure(curve(of((1.0,) * 6))).startswith("<svg")
 
 
 LEVELS: Mapping[str, float] = {f"backed-{share}": math.log(value) for share, value in zip(SHARES, KNEE, strict=True)}
@@ -196,7 +196,7 @@ def test_from_the_pilot_to_the_curve(curved: Machine, tmp_path: Path) -> None:
     assert [study.name for study in curved.begun] == ["advise-pilot", "advise-curve"]
     assert (found.arrived, found.tried, found.chosen) == ("finished", (), "")
     assert found.curve is not None
-    assert answer(found) == sentence(found.curve)
+    assert answer(found) == curve_sentence(found.curve)
     assert "keeps at least 90% of the gain" in answer(found)
     assert any(one.startswith("Backed 25%") for one in details(found))
     assert (folder / "curve.svg").read_text().count("<svg") == 1

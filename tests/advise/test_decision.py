@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from hugewise.advise.candidates import Reach
 from hugewise.advise.decision import (
+    FootprintChange,
     KnownFrom,
     MeasuredSetting,
+    SettingFootprint,
     TradeOff,
     measured,
     no_worse,
@@ -18,7 +20,6 @@ from hugewise.advise.decision import (
     smallest,
     trade_offs,
 )
-from hugewise.advise.footprint import FootprintChange, SettingFootprint
 from hugewise.model.metric import Metric
 from hugewise.model.results import Results
 from tests.build import known

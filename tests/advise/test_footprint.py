@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hugewise.advise.footprint import blocks_of, footprint, footprint_change
+from hugewise.advise.decision import blocks_of, footprint, footprint_change
 from hugewise.model.trial import Attempt
 from tests.build import known
 from tests.build.trials import attempt, delivery

@@ -9,9 +9,9 @@ import pytest
 
 from hugewise.advise import layouts
 from hugewise.advise.candidates import SettingCandidate
-from hugewise.advise.layouts import GainPart, alone, blocks, command_of, is_layout, told_apart, unlaid
-from hugewise.advise.question import Question, apart, command, service
-from hugewise.advise.telling import details
+from hugewise.advise.layouts import GainPart, alone, command_of, is_layout, layout_blocks, told_apart, unlaid
+from hugewise.advise.question import Question, command, comparison_study, service
+from hugewise.advise.text import details
 from hugewise.model.metric import Metric
 from tests.advise.test_advice import found, last
 from tests.build.results import cell_result, comparison, summary
@@ -37,7 +37,7 @@ def test_the_arm_beside_a_layout_has_the_library_and_no_huge_page() -> None:
 def test_it_differs_from_the_layout_by_the_pages_alone() -> None:
     asked = Question(workload=command(("true",)))
     for chosen in (HEAP, POOL):
-        study = apart(
+        study = comparison_study(
             "advise-apart", asked, [alone(chosen, "madvise"), "as-is", chosen.use], 64 << 20, 6, baseline="library"
         )
         assert (study.method, study.budget.blocks, study.confidence, study.compared_with) == (
@@ -78,7 +78,7 @@ def test_only_commands_that_load_a_library_have_layouts(tmp_path: Path) -> None:
     ("seconds", "block_s", "number"), [(100.0, 2.0, 24), (25.0, 2.0, 8), (17.0, 2.0, 0), (18.1, 2.0, 6), (5.0, 0.0, 24)]
 )
 def test_as_many_blocks_as_fit(seconds: float, block_s: float, number: int) -> None:
-    assert blocks(seconds, block_s) == number
+    assert layout_blocks(seconds, block_s) == number
 
 
 def test_the_gain_is_told_apart() -> None:
@@ -89,7 +89,7 @@ def test_the_gain_is_told_apart() -> None:
     assert made is not None
     assert (made.library, made.n) == (GainPart(ratio=0.8, low=0.5, high=1.0), 7)
     assert made.pages == GainPart(ratio=0.5, low=0.4, high=0.6)
-    said = layouts.sentence(made)
+    said = layouts.layout_sentence(made)
     assert said.startswith(
         "Of that, wall_s: the library alone −20% (−50% to 0%), its pages −50% (−60% to −40%) (7 blocks"
     )

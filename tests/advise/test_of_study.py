@@ -42,7 +42,7 @@ def study(**changes: Any) -> Any:
 
 
 def begun(seconds: float | None = 120.0, **changes: Any) -> StudyAdvice:
-    return of_study.begun(study(**changes), seconds=seconds, margin=0.02, confidence=0.9, most=2)
+    return of_study.cell_questions(study(**changes), seconds=seconds, margin=0.02, confidence=0.9, most=2)
 
 
 def kept(folder: Path) -> StudyAdvice:
@@ -84,10 +84,10 @@ def test_a_design_is_taken_over_where_it_can_hold(design: dict[str, Any], kind: 
     asked = begun(design=design, workload=[ONE])
     (cell,) = asked.cells
     assert cell.question is not None
-    made = questions.pilot(cell.question).design
+    made = questions.pilot_study(cell.question).design
     assert (made.kind, made.slice, made.slots) == (kind, 0.09, tuple(design.get("slots", ())))
     assert [told is not None and told in one for one in asked.remarks] == ([True] if told else [])
-    assert [line for line in of_study.told(asked) if line.startswith("Of the study's [design]: ")] == [
+    assert [line for line in of_study.study_summary(asked) if line.startswith("Of the study's [design]: ")] == [
         f"Of the study's {one}." for one in asked.remarks
     ]
 
@@ -97,7 +97,7 @@ def test_a_service_of_a_study_that_says_nothing_is_resident_where_it_may_be() ->
     for design, kind in ({}, "auto"), ({"kind": "sequential", "slots": ["0"]}, "sequential"):
         (cell,) = begun(design=design, workload=[served]).cells
         assert cell.question is not None
-        assert questions.pilot(cell.question).design.kind == kind
+        assert questions.pilot_study(cell.question).design.kind == kind
 
 
 def test_what_needs_root_between_attempts_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_the_time_is_shared_and_the_answers_are_said_once(machine: Machine, tmp_
     assert kept(folder) == found
     shares = [one.question.seconds for one in found.cells if one.question is not None]
     assert shares == pytest.approx([40.0, 60.0, 120.0], abs=18.0), "what one does not need goes to the others"
-    lines = list(of_study.told(found))
+    lines = list(of_study.study_summary(found))
     assert lines[0] == "Set `advised` (3 cells)"
     assert [line.split(":")[0] for line in lines[1:4]] == ["  one", "  other-argv=true", "  other-argv=false"]
     assert lines[4:] == [
@@ -154,7 +154,7 @@ def test_an_interrupted_one_goes_on_with_the_cell_that_it_was_in(
     found, folder = of_study.advise(begun(), tmp_path)
     assert found.arrived == "interrupted"
     assert [one.over for one in found.cells] == [number < after for number in range(3)]
-    assert list(of_study.told(found))[-1].endswith("not begun")
+    assert list(of_study.study_summary(found))[-1].endswith("not begun")
     went_on, _ = of_study.resume(folder)
     assert went_on.arrived == "finished"
     assert len(machine.resumed) == 1
@@ -215,7 +215,7 @@ def test_a_cell_that_no_time_is_left_for_is_told_so(
     monkeypatch.setattr("hugewise.session.session.run", slow)
     found, folder = of_study.advise(made, tmp_path)
     assert [one.over for one in found.cells] == [True] * 3
-    late = [line for line in of_study.told(found) if "no advice" in line]
+    late = [line for line in of_study.study_summary(found) if "no advice" in line]
     assert late == [
         f"other-argv={name}: no advice: no time was left for it (give more for all of them: --time)"
         for name in ("true", "false")
@@ -236,7 +236,7 @@ def test_a_cell_that_cannot_be_measured_is_told_and_the_others_go_on(
     monkeypatch.setattr("hugewise.session.session.run", refusing)
     found, folder = of_study.advise(begun(), tmp_path)
     assert found.arrived == "finished"
-    assert "other-argv=true: no advice: the command fails: exit 3 (let it end)" in list(of_study.told(found))
+    assert "other-argv=true: no advice: the command fails: exit 3 (let it end)" in list(of_study.study_summary(found))
     assert kept(folder).cells[1].why
 
 
@@ -259,7 +259,7 @@ def test_cells_that_cannot_be_advised_on_are_named_with_the_reason() -> None:
 def test_what_is_wrong_is_said_before_anything_is_run(changes: dict[str, Any], words: str) -> None:
     how = {"seconds": 120.0, "margin": 0.02, "confidence": 0.9, "most": 2, **changes}
     with pytest.raises((UserError, StudyError), match=words):
-        of_study.begun(study(), **how)
+        of_study.cell_questions(study(), **how)
 
 
 def test_it_is_refused_elsewhere_and_where_there_is_none(

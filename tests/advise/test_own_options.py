@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hugewise.advise.candidates import SettingCandidate
-from hugewise.advise.own_options import own_options
+from hugewise.advise.program import own_options
 from hugewise.advise.question import Question, command, confirmation, service
 from hugewise.model.pages import PageSizes
 from tests.advise.test_pilot import SEEN

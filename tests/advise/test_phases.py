@@ -15,21 +15,20 @@ import msgspec
 import numpy as np
 import pytest
 
+from hugewise.advise import advise, layouts
 from hugewise.advise import advise as phases
-from hugewise.advise import choosing, layouts
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import Advice
 from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate
 from hugewise.advise.question import Question, command
-from hugewise.advise.telling import DETAILS, answer, details, recommended, settings, whole
+from hugewise.advise.text import DETAILS, answer, details, recommended, settings, whole
 from hugewise.analysis.analysis import analyze
 from hugewise.errors import HugewiseError, StudyError, UserError
 from hugewise.inspection.neighbours import Neighbours
-from hugewise.model.deployment import Deployment
 from hugewise.model.metric import Metric
 from hugewise.model.pages import THP, PageTarget
-from hugewise.model.policy import Treatment
+from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.results import LeftOut
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.session import progress, session
@@ -220,7 +219,7 @@ def test_an_interrupt_between_two_phases_leaves_what_is_known(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(pilots, "judged", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(pilots, "judge_pilot", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         found, folder = phases.advise(ASKED, tmp_path)
     assert answer(found) == "No answer yet: it ended in the pilot."
     assert phases.resume(folder)[0].arrived == "finished"
@@ -370,7 +369,7 @@ def test_the_pool_that_was_asked_for_is_known_memory(machine: Machine) -> None:
     )
     seen.append(phases._found(pilot, msgspec.structs.replace(ASKED, pool=1 << 30)))
     assert (seen[0].memory, seen[0].huge) == (1 << 30, None)
-    assert questions.pilot(ASKED).confidence == 0.9
+    assert questions.pilot_study(ASKED).confidence == 0.9
 
 
 HEAP = SettingCandidate(
@@ -411,7 +410,7 @@ def test_a_layout_without_time_left_is_not_told_apart(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(phases, "candidates", lambda *_: ((HEAP,), []))
-    monkeypatch.setattr(layouts, "blocks", lambda *_: 0)
+    monkeypatch.setattr(layouts, "layout_blocks", lambda *_: 0)
     machine.levels = {"heap-thp": -0.3}
     found, _ = phases.advise(ASKED, tmp_path)
     assert found.apart is None
@@ -579,7 +578,7 @@ def test_where_the_screening_came_to_nothing_it_does_not_say_that_nothing_takes_
     found, _ = phases.advise(asked, tmp_path)
     folder = RunFolder(Path(found.screening_folder))
     folder.append(Closed(t=2000.0, state="time is up", seed=bytes(16).hex()))
-    screen = choosing.for_memory(folder, analyze(folder.path))
+    screen = advise.choose_for_memory(folder, analyze(folder.path))
     assert (screen.chosen, screen.unsure) == ("off", True)
     assert screen.reason == "it reaches least, and nothing is known of any"
 
@@ -612,7 +611,7 @@ def test_without_a_tail_nothing_is_run(machine: Machine, tmp_path: Path) -> None
 
 def test_whoever_finds_a_run_of_an_advice_reads_of_which_program_it_is() -> None:
     asked = questions.Question(workload=questions.command(["./prog", "a b\n"]))
-    assert questions.pilot(asked).question == "What to set for: ./prog 'a b '"
+    assert questions.pilot_study(asked).question == "What to set for: ./prog 'a b '"
     served = questions.Question(workload=questions.service(("serve", "-p"), ("ask",), seconds=60.0))
-    assert questions.pilot(served).question == "What to set for: serve -p"
-    assert len(questions.pilot(questions.Question(workload=questions.command(["x" * 900]))).question) <= 200
+    assert questions.pilot_study(served).question == "What to set for: serve -p"
+    assert len(questions.pilot_study(questions.Question(workload=questions.command(["x" * 900]))).question) <= 200

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.advise.pilot import ProgramAsIs, judged, needed, never_ran, remarks
+from hugewise.advise.pilot import ProgramAsIs, judge_pilot, needed, never_ran, remarks
 from hugewise.errors import UserError
 from hugewise.model.trial import Attempt, Block
 from hugewise.stats import power
@@ -35,7 +35,7 @@ def of(*pairs: tuple[float, float]) -> list[Block]:
 
 
 def test_a_program_is_described_as_it_is(tmp_path: Path) -> None:
-    found = judged(of((1.0, 1.1), (1.0, 0.9), (1.2, 1.2)), tmp_path, 600.0)
+    found = judge_pilot(of((1.0, 1.1), (1.0, 0.9), (1.2, 1.2)), tmp_path, 600.0)
     assert (found.runs, found.wall_s, found.block_s, found.memory) == (6, 1.05, 3.0, 5000)
     logs = [math.log(1.1), math.log(0.9), 0.0]
     mean = sum(logs) / 3
@@ -51,7 +51,7 @@ def test_outputs_that_differ_are_seen(tmp_path: Path) -> None:
         folder = tmp_path / "attempts" / f"b{one.block:05d}-{one.order}-{one.arm}-{one.number}"
         folder.mkdir(parents=True)
         (folder / "stdout").write_text(f"{place}\n")
-    found = judged(run, tmp_path, 600.0)
+    found = judge_pilot(run, tmp_path, 600.0)
     assert found.same_output is False
     assert any("output differs between runs" in one for one in remarks(found, 600.0, 0.01))
 
@@ -59,22 +59,22 @@ def test_outputs_that_differ_are_seen(tmp_path: Path) -> None:
 def test_a_command_that_fails_is_an_error_with_its_reason(tmp_path: Path) -> None:
     bad = ran(1.0, 1, "as-is", state="failed", reason="exit status 3")
     with pytest.raises(UserError, match="the command fails: exit status 3") as caught:
-        judged([block(1, bad, ran(1.0, 1, "again"))], tmp_path, 600.0)
+        judge_pilot([block(1, bad, ran(1.0, 1, "again"))], tmp_path, 600.0)
     assert "without a terminal" in (caught.value.hint or "")
     assert "it said" not in str(caught.value), "nothing is there that it said"
     said = tmp_path / "attempts" / f"b{bad.block:05d}-{bad.order}-{bad.arm}-{bad.number}"
     said.mkdir(parents=True)
     (said / "stderr").write_bytes(b"reading\nno such table: \x1b[31mtree\n")
     with pytest.raises(UserError, match=r"exit status 3; it said: no such table: ") as caught:
-        judged([block(1, bad, ran(1.0, 1, "again"))], tmp_path, 600.0)
+        judge_pilot([block(1, bad, ran(1.0, 1, "again"))], tmp_path, 600.0)
     assert "\x1b" not in str(caught.value)
     late = msgspec.structs.replace(bad, reason="timed out after 150 s")
     with pytest.raises(UserError, match="does not end in time") as caught:
-        judged([block(1, late)], tmp_path, 600.0)
+        judge_pilot([block(1, late)], tmp_path, 600.0)
     assert "10 min" in (caught.value.hint or "")
     assert "--server and --load" in (caught.value.hint or "")
     with pytest.raises(UserError, match="could not be measured: no run of it counted"):
-        judged([], tmp_path, 600.0)
+        judge_pilot([], tmp_path, 600.0)
 
 
 def test_it_says_at_once_what_the_time_can_show() -> None:
@@ -104,15 +104,15 @@ def test_the_spread_is_that_of_the_judged_metric(tmp_path: Path) -> None:
     for each in run:
         for one in each.attempts:
             one.metrics["rate"] = 5.0 + one.block  # type: ignore[index]
-    assert known(judged(run, tmp_path, 600.0).sd) > 0.5
-    assert judged(run, tmp_path, 600.0, "rate").sd is None, "it does not differ at all"
-    assert judged(run, tmp_path, 600.0, "absent").sd is None
+    assert known(judge_pilot(run, tmp_path, 600.0).sd) > 0.5
+    assert judge_pilot(run, tmp_path, 600.0, "rate").sd is None, "it does not differ at all"
+    assert judge_pilot(run, tmp_path, 600.0, "absent").sd is None
 
 
 def test_what_a_program_says_of_time_is_no_time_out(tmp_path: Path) -> None:
     bad = ran(1.0, 1, "as-is", state="failed", reason="exit status 1: runtime error: out of memory")
     with pytest.raises(UserError, match="the command fails"):
-        judged([block(1, bad)], tmp_path, 600.0)
+        judge_pilot([block(1, bad)], tmp_path, 600.0)
 
 
 def test_too_little_time_is_said_with_what_is_needed() -> None:
@@ -156,11 +156,11 @@ def test_a_load_that_runs_by_the_clock_is_said() -> None:
 def test_what_fails_of_a_service_is_told_of_its_load_or_its_server(tmp_path: Path) -> None:
     bad = ran(1.0, 1, "as-is", state="failed", reason="exit status 3")
     with pytest.raises(UserError, match="the service fails under its load: exit status 3") as caught:
-        judged([block(1, bad)], tmp_path, 600.0, service=True)
+        judge_pilot([block(1, bad)], tmp_path, 600.0, service=True)
     assert "try both by hand" in (caught.value.hint or "")
     early = ran(1.0, 1, "as-is", state="rejected", reason="server ended before it answered")
     with pytest.raises(UserError, match="the service could not be measured: server ended before it answered") as caught:
-        judged([block(1, early)], tmp_path, 600.0, service=True)
+        judge_pilot([block(1, early)], tmp_path, 600.0, service=True)
     assert "--ready says how it is known to be up" in (caught.value.hint or "")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hugewise.advise import advise as phases
 from hugewise.advise import of_study
-from hugewise.advise.record import AdviceFolder
+from hugewise.advise.advice import AdviceFolder
 from hugewise.errors import StorageError, UserError
 from hugewise.session import progress, session
 from hugewise.store.folder import RunFolder

@@ -8,11 +8,10 @@ import msgspec
 import pytest
 
 from hugewise.advise import advise as phases
-from hugewise.advise.advice import Advice
+from hugewise.advise.advice import RECORD, Advice
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.layouts import GainPart, GainParts
-from hugewise.advise.record import RECORD
-from hugewise.advise.telling import DETAILS, answer, details, objective, summary, whole
+from hugewise.advise.text import DETAILS, answer, details, objective, summary, whole
 from tests.advise.test_phases import ASKED, Machine, machine
 
 __all__ = ["machine"]

@@ -13,10 +13,8 @@ from msgspec.structs import replace
 
 from hugewise import published
 from hugewise.analysis.analysis import analyze
-from hugewise.analysis.beside import beside
-from hugewise.analysis.signs import agreement, agreement_of_change, sign, size, trend
-from hugewise.model.published_rows import Beside, Level, Measured
-from hugewise.model.results import Results
+from hugewise.analysis.published import agreement, agreement_of_change, published_rows, sign, size, trend
+from hugewise.model.results import Beside, Level, Measured, Results
 from hugewise.study.workload import cell_of
 from tests.analysis.test_forecast import DATA, normal, the_study, write_run
 from tests.build import known
@@ -172,12 +170,12 @@ def test_one_level_is_no_trend() -> None:
     cells = tuple(one for one in results.cells if one.parameters["database_share"] in {0.4, 1.5})
     arms = {"base": "base4k", "hugetlb-2m": "hugetlb2m"}
     source = published.load("percona-2018-hugepages-postgresql")
-    found = beside(source, [("pgbench", "pgbench"), ("spill", "pgbench")], arms, replace(results, cells=cells))
+    found = published_rows(source, [("pgbench", "pgbench"), ("spill", "pgbench")], arms, replace(results, cells=cells))
     (by_size,) = [f for f in found.findings if f.parameter == "database_share" and f.policy == "hugetlb-2m"]
     assert (by_size.agreement, by_size.measured) == ("not measured here", ())
     assert by_size.reason == "database_share has one level here within what was published"
     fixed = replace(results, cells=results.cells[:1])
-    found = beside(source, [("pgbench", "pgbench")], arms, fixed)
+    found = published_rows(source, [("pgbench", "pgbench")], arms, fixed)
     assert {f.reason for f in found.findings if f.parameter and f.policy} == {
         *("clients is not varied here", "database_share is not varied here")
     }
@@ -214,18 +212,20 @@ def test_arms_that_nothing_stands_for_are_shown_alone() -> None:
 def test_another_baseline_is_never_compared() -> None:
     results = lpc()
     arms = {"base": "64K (4KPS)", "thp": "2M (4KPS)"}
-    found = beside(published.load("lpc-2024-mthp-arm64"), [("memcached", "memcached")], arms, results)
+    found = published_rows(published.load("lpc-2024-mthp-arm64"), [("memcached", "memcached")], arms, results)
     thp = next(point for point in found.points if point.policy == "thp")
     assert thp.measured is None
     assert thp.reason == "the baseline base stands for 64K (4KPS), not for 4K (4KPS)"
-    found = beside(published.load("lpc-2024-mthp-arm64"), [("memcached", "memcached")], {"thp": "2M (4KPS)"}, results)
+    found = published_rows(
+        published.load("lpc-2024-mthp-arm64"), [("memcached", "memcached")], {"thp": "2M (4KPS)"}, results
+    )
     assert found.points[0].reason == "the baseline base stands for no published arm, not for 4K (4KPS)"
 
 
 def test_two_policies_may_stand_for_one_arm() -> None:
     results = lpc()
     arms = {"base": "4K (4KPS)", "thp": "2M (4KPS)", "mthp-64k": "2M (4KPS)"}
-    found = beside(published.load("lpc-2024-mthp-arm64"), [("redis", "redis")], arms, results)
+    found = published_rows(published.load("lpc-2024-mthp-arm64"), [("redis", "redis")], arms, results)
     assert [p.policy for p in found.points if p.quantity == "ops_per_s"] == ["thp", "mthp-64k"]
 
 
@@ -235,7 +235,7 @@ def test_a_setting_is_named_with_what_was_delivered() -> None:
     comparisons = tuple(replace(one, judged="setting", delivered_share=0.03) for one in first.comparisons)
     results = replace(results, cells=(replace(first, comparisons=comparisons), *results.cells[1:]))
     arms = {"base": "4K (4KPS)", "thp": "2M (4KPS)"}
-    found = beside(published.load("lpc-2024-mthp-arm64"), [("memcached", "memcached")], arms, results)
+    found = published_rows(published.load("lpc-2024-mthp-arm64"), [("memcached", "memcached")], arms, results)
     measured = known(found.points[0].measured)
     assert (measured.judged, measured.delivered_share) == ("setting", 0.03)
 

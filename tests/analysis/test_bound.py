@@ -10,7 +10,7 @@ import dataclasses
 
 import pytest
 
-from hugewise.analysis.bound import ModeCounts, bound, lost, tlb_cost
+from hugewise.analysis.causes import ModeCounts, bound, lost, tlb_cost
 from hugewise.machine.pmu import families
 from hugewise.machine.pmu.families import ProcessorFamily
 from hugewise.model.cause import Bound, FaultTime

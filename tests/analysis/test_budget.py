@@ -15,7 +15,7 @@ from hugewise.cli.main import cli
 from hugewise.plan.cells import resolve
 from hugewise.session import progress, session
 from hugewise.stats import power
-from hugewise.study import load, shipped
+from hugewise.study import load
 from hugewise.study.study import Study
 from hugewise.workloads import discover
 from tests.analysis.test_forecast import NS, cell, normal, the_study, write_run
@@ -107,7 +107,7 @@ def test_runs_of_a_part_tell_the_time_of_the_whole(
     name: str, measured: str, time: str, alike: int, tmp_path: Path
 ) -> None:
     """Those of the small machine: an attempt takes 30 s where its lead and its measured part are 12 s."""
-    study = load.with_budget(load.load(shipped.folder() / f"{name}.toml"), 40, time)
+    study = load.with_budget(load.load(load.folder() / f"{name}.toml"), 40, time)
     cells = every_cell(study)
     (own,) = [one for one in cells if one.id == measured]
     assert budget.in_part(study, cells, tmp_path) == budget.declared(cells)
@@ -155,9 +155,9 @@ def test_it_is_told_before_anything_is_measured(tmp_path: Path, verb: str, monke
     assert told.count("the budget is too small to decide anything: 5 blocks cannot") == 1
 
 
-@pytest.mark.parametrize("name", shipped.names())
+@pytest.mark.parametrize("name", load.names())
 def test_no_study_of_ours_has_a_budget_that_decides_nothing(name: str, tmp_path: Path) -> None:
     """On a host that has all that its workloads need: what cannot run here is left out, and takes no time."""
-    study: Study = load.load(shipped.folder() / f"{name}.toml")
+    study: Study = load.load(load.folder() / f"{name}.toml")
     planned = hugewise.make_plan(study, results=tmp_path)
     assert budget.too_small(study, planned.cells, tmp_path) is None

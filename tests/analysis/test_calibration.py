@@ -7,11 +7,11 @@ import pytest
 
 from hugewise.analysis.calibration import (
     CalibrationRecord,
-    Here,
+    HostNow,
     Planned,
+    calibration_key,
     identity,
     load,
-    same,
     save,
     withheld,
 )
@@ -22,7 +22,7 @@ from hugewise.study.study import Study
 from tests.build.calibrations import BASE, KEY, NOW, THP, agreed, calibrated, record
 
 CELL = Planned("chase", KEY, BASE, {"thp": THP})
-HERE = Here("m", "h", "6.18", NOW)
+HERE = HostNow("m", "h", "6.18", NOW)
 STUDY = """
 format = 1
 name = "s"
@@ -80,22 +80,26 @@ def test_what_is_missing_is_said_with_the_cure(records: list[CalibrationRecord],
 
 def test_a_good_calibration_lets_verdicts_stand() -> None:
     assert reason(study(), record()) is None
-    assert same("chase", {"bytes": 1 << 21}, "ns_per_load") != KEY
+    assert calibration_key("chase", {"bytes": 1 << 21}, "ns_per_load") != KEY
 
 
 def test_how_long_a_service_is_waited_for_is_no_part_of_what_is_measured() -> None:
-    key = same("service", {"load": ("a",), "ready_within": 5.0, "pool_bytes": 0}, "wall_s")
-    assert same("service", {"load": ("a",), "ready_within": 60.0, "pool_bytes": 1 << 20}, "wall_s") == key
-    assert same("service", {"load": ("b",), "ready_within": 5.0, "pool_bytes": 0}, "wall_s") != key
-    assert same("command", {"argv": ("a",), "pool_bytes": 0}, "wall_s") != same(
+    key = calibration_key("service", {"load": ("a",), "ready_within": 5.0, "pool_bytes": 0}, "wall_s")
+    assert calibration_key("service", {"load": ("a",), "ready_within": 60.0, "pool_bytes": 1 << 20}, "wall_s") == key
+    assert calibration_key("service", {"load": ("b",), "ready_within": 5.0, "pool_bytes": 0}, "wall_s") != key
+    assert calibration_key("command", {"argv": ("a",), "pool_bytes": 0}, "wall_s") != calibration_key(
         "command", {"argv": ("a",), "pool_bytes": 1 << 20}, "wall_s"
     )
 
 
 def test_a_calibration_in_guests_counts_for_guests_of_the_same_kind() -> None:
-    inside = same("chase", {"bytes": 1 << 20}, "ns_per_load", {"accelerator": "kvm", "memory": 1 << 30})
-    assert same("chase", {"bytes": 1 << 20}, "ns_per_load", {"memory": 1 << 30, "accelerator": "kvm"}) == inside
-    assert same("chase", {"bytes": 1 << 20}, "ns_per_load", {"accelerator": "tcg", "memory": 1 << 30}) != inside
+    inside = calibration_key("chase", {"bytes": 1 << 20}, "ns_per_load", {"accelerator": "kvm", "memory": 1 << 30})
+    assert (
+        calibration_key("chase", {"bytes": 1 << 20}, "ns_per_load", {"memory": 1 << 30, "accelerator": "kvm"}) == inside
+    )
+    assert (
+        calibration_key("chase", {"bytes": 1 << 20}, "ns_per_load", {"accelerator": "tcg", "memory": 1 << 30}) != inside
+    )
     assert "there is none" in (reason(study(), record(calibrated(key=inside))) or "")  # the study's is the host's
 
 

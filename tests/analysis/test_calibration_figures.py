@@ -9,16 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hugewise.analysis.calibration_figures import (
-    NOMINAL,
-    Stream,
-    _crossings,
-    _signs,
-    agreement,
-    purchases,
-    relabelled,
-    stream,
-)
+from hugewise.analysis.calibration import NOMINAL, Stream, _crossings, _signs, agreement, purchases, relabelled, stream
 from hugewise.stats import signflip
 from tests.build import known
 from tests.build.calibrations import noise

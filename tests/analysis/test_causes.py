@@ -12,9 +12,8 @@ from hugewise.analysis.causes import Processor, causes, fault_time
 from hugewise.machine.pmu import families
 from hugewise.model.cause import Cause, FaultPrice
 from hugewise.model.metric import NOT_IN_EMULATION, Metric
-from hugewise.model.over_time import ArmStall
+from hugewise.model.over_time import ArmStall, Stall
 from hugewise.model.results import Verdict
-from hugewise.model.sampled import Stall
 from hugewise.model.trial import Block
 from tests.build.results import comparison, summary
 from tests.build.trials import LOWER, attempt, delivery

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hugewise.analysis import analysis, combining, forecast, two_runs
+from hugewise.analysis import analysis, combining, forecast
 from hugewise.analysis.changes import Values, changes
-from hugewise.analysis.host_summary import summarised
+from hugewise.analysis.pooling import summarised
 from hugewise.model.design import beside_its_own
 from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult
@@ -129,7 +129,7 @@ def test_two_runs_of_it_are_judged_together_and_held_against_each_other(tmp_path
         ("server_cpu_us", "better"),
         ("page_faults", "worse"),
     ]
-    both = two_runs.compared(*runs)
+    both = combining.compared(*runs)
     assert [(one.metric, one.unit) for one in both.effects] == [
         ("ns_per_load", "ns"),
         ("server_cpu_us", "us"),

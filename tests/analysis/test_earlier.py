@@ -14,7 +14,7 @@ from hugewise.analysis.earlier import Earlier, comparable, earlier_runs
 from hugewise.model.metric import Metric
 from hugewise.model.results import EarlierComparison
 from hugewise.report import json as json_report
-from hugewise.report.earlier import earlier
+from hugewise.report.remarks import earlier
 from hugewise.session import session
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, CellRecord, Opened

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from scipy.stats import chi2
 
-from hugewise.analysis.few_pairs import LEAST, completed
+from hugewise.analysis.budget import LEAST, completed
 from hugewise.analysis.forecast import Forecast, Row
 from hugewise.model.results import Results
-from hugewise.stats import assurance
+from hugewise.stats import power
 from tests.build import known
 from tests.build.restated import WALL, cell, run
 
@@ -62,8 +62,8 @@ def test_the_spread_of_few_pairs_is_that_of_normal_ones_with_its_interval(pairs:
     assert row.sd_low == pytest.approx(sd * math.sqrt(freedom / chi2.ppf(0.975, freedom)))
     assert row.sd_high == pytest.approx(sd * math.sqrt(freedom / chi2.ppf(0.025, freedom)))
     assert row.needed == (
-        assurance.pairs_needed(math.log(1.01) / sd, freedom, 0.01, budget=40)
-        or assurance.pairs_needed(math.log(1.01) / sd, freedom, 0.01)
+        power.pairs_for_assurance(math.log(1.01) / sd, freedom, 0.01, budget=40)
+        or power.pairs_for_assurance(math.log(1.01) / sd, freedom, 0.01)
     )
     assert known(row.needed_low) < known(row.needed) < known(row.needed_high)
     assert row.seconds == pytest.approx(5.5), "a block is from the first begin to the last end"
@@ -94,7 +94,7 @@ def test_a_screening_is_not_planned_and_a_fixed_number_is_by_its_own_test() -> N
     assert completed(None, of_pairs(4, "screening")) is None
     results = of_pairs(4, "fixed-n")
     row, sd = row_of(completed(None, results)), stdev(ratios(results))
-    assert row.needed == assurance.student_needed(math.log(1.01) / sd, 3, 0.01)
+    assert row.needed == power.student_needed(math.log(1.01) / sd, 3, 0.01)
 
 
 def test_many_pairs_are_left_to_the_forecast() -> None:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from hugewise.analysis.analysis import Judging, analyze
-from hugewise.analysis.following import Followed
+from hugewise.analysis.analysis import Followed, Judging, analyze
 from hugewise.errors import RunError
 from hugewise.model.trial import Block
 from hugewise.stats.method import Decision

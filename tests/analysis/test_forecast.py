@@ -14,18 +14,17 @@ import pytest
 from click.testing import CliRunner
 
 from hugewise import published
-from hugewise.analysis import forecast, pilots
-from hugewise.analysis.published_forecast import replan
+from hugewise.analysis import earlier, forecast
+from hugewise.analysis.forecast import replan
 from hugewise.cli.main import cli
 from hugewise.cli.plan import PlanOptions, answer
 from hugewise.errors import RunError, UserError
-from hugewise.model.deployment import Deployment
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
+from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.report import forecast as report
-from hugewise.stats import assurance, power, spread
+from hugewise.stats import paired, power
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import ArmRecord, Begun, BlockClosed, BlockOpened, CellRecord, Resumed
 from hugewise.study.load import read
@@ -141,16 +140,16 @@ def test_a_forecast_from_a_run(tmp_path: Path) -> None:
     # The level of a block is common to both sides (sd 0.05), the difference is not.
     assert row.correlation == pytest.approx(1 / math.sqrt(1 + 0.02**2 / 0.05**2), abs=0.05)
     assert row.variance_ratio == pytest.approx(0.02**2 / (2 * 0.05**2 + 0.02**2), rel=0.5)
-    shift, freedom = math.log(1.01) / row.scale, spread.freedom(60)
-    assert row.needed == assurance.pairs_needed(shift, freedom, found.level, budget=200)
-    plugged = assurance.pairs_needed(shift, assurance.KNOWN, found.level, budget=200)
+    shift, freedom = math.log(1.01) / row.scale, paired.freedom(60)
+    assert row.needed == power.pairs_for_assurance(shift, freedom, found.level, budget=200)
+    plugged = power.pairs_for_assurance(shift, power.KNOWN, found.level, budget=200)
     assert plugged is not None and plugged < row.needed < 1.2 * plugged
     assert known(row.needed_low) < row.needed < known(row.needed_high)
     assert row.typical is not None and row.typical < row.needed
     # Blocks of 3 s, two attempts: nothing is left out of the time.
     assert row.seconds == pytest.approx(3.0)
     assert found.seconds == pytest.approx(3.0 * row.needed)
-    shown, hidden = (assurance.shift_shown(200, freedom, found.level, chance=chance) for chance in (0.9, 0.1))
+    shown, hidden = (power.shift_shown(200, freedom, found.level, chance=chance) for chance in (0.9, 0.1))
     assert shown is not None and hidden is not None
     assert row.smallest == pytest.approx(math.expm1(shown * row.scale))
     assert row.hidden == pytest.approx(math.expm1(hidden * row.scale))
@@ -221,8 +220,8 @@ def test_fixed_n_has_the_power_of_its_t_test(tmp_path: Path) -> None:
     found = forecast.forecast(of, [write_run(tmp_path, of, normal(0.02, 40))])
     (row,) = found.rows
     shift = math.log(1.01) / known(row.scale)
-    assert row.needed == assurance.student_needed(shift, spread.freedom(40), 1 - of.confidence)
-    plugged = assurance.student_needed(shift, assurance.KNOWN, 1 - of.confidence)
+    assert row.needed == power.student_needed(shift, paired.freedom(40), 1 - of.confidence)
+    plugged = power.student_needed(shift, power.KNOWN, 1 - of.confidence)
     assert plugged is not None and row.needed is not None and plugged < row.needed
     assert row.typical == row.needed
 
@@ -457,5 +456,5 @@ def test_an_arm_that_is_not_judged_is_not_planned_for() -> None:
         arms=tuple(ArmRecord(name, treatment, 0, Deployment(note="")) for name in keys["policies"]),
     )  # fmt: skip
     whole, beside = read(study_data(**keys), "s"), read(study_data(**keys, unjudged=["mthp-64k"]), "s")
-    assert [one.arm for one in pilots.judged(whole, [cell])] == ["thp", "mthp-64k"]
-    assert [one.arm for one in pilots.judged(beside, [cell])] == ["thp"]
+    assert [one.arm for one in earlier.judged_comparisons(whole, [cell])] == ["thp", "mthp-64k"]
+    assert [one.arm for one in earlier.judged_comparisons(beside, [cell])] == ["thp"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hugewise.analysis.guest_arms import counted, guests
-from hugewise.model.deployment import Deployment
-from hugewise.model.guest_record import GuestsRecord
+from hugewise.analysis.analysis import counted, guests
+from hugewise.model.guest import GuestsRecord
 from hugewise.model.metric import COMMON
 from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
+from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.store.records import ArmRecord, CellRecord
 from tests.build import known

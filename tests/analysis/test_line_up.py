@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from hugewise.analysis.line_up import EVENTS, between, lined_up
-from hugewise.analysis.over_time import worst_stalls
-from hugewise.model.sampled import SampleSeries, Stall
+from hugewise.analysis.over_time import EVENTS, between, lined_up, worst_stalls
+from hugewise.model.over_time import SampleSeries, Stall
 from tests.build.trials import attempt
 
 SERIES = SampleSeries(

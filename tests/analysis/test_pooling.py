@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hugewise.analysis.host_summary import HostSummary, summarised
-from hugewise.analysis.pooling import MeasuredHost, compared
+from hugewise.analysis.pooling import HostSummary, MeasuredHost, compared, summarised
 from hugewise.errors import UserError
 from hugewise.model.fleet import FleetComparison
 from hugewise.stats.pooling import HostEstimate

@@ -6,8 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise.analysis.analysis import analyze
-from hugewise.analysis.series import differing, series_by_arm, shared, steady_arms, throughput_unit
+from hugewise.analysis.analysis import (
+    analyze,
+    differing_facts,
+    series_by_arm,
+    shared_facts,
+    steady_arms,
+    throughput_unit,
+)
 from hugewise.model.results import FactDifference
 from hugewise.model.trial import Attempt
 from tests.analysis.test_forecast import the_study, write_run
@@ -56,43 +62,43 @@ def test_the_unit_is_that_of_a_first_metric_that_is_a_rate() -> None:
 def test_shared_facts_are_those_of_every_accepted_attempt() -> None:
     attempts = [told("base", 1), told("thp", 1), told("base", 2), told("thp", 2)]
     # The same count in every attempt of a block, another in the next: what was done, not what was given.
-    assert shared("chase", attempts) == SAME
-    assert differing("chase", ARMS, attempts) == ()
+    assert shared_facts("chase", attempts) == SAME
+    assert differing_facts("chase", ARMS, attempts) == ()
     rejected = attempt("thp", None, state="rejected", facts={"storage": "/var/tmp (ext4)"})
-    assert shared("chase", [*attempts, rejected, attempt("base", 1.0)]) == SAME
-    assert shared("chase", []) == {}
-    assert shared("other", attempts) == {}
+    assert shared_facts("chase", [*attempts, rejected, attempt("base", 1.0)]) == SAME
+    assert shared_facts("chase", []) == {}
+    assert shared_facts("other", attempts) == {}
 
 
 def test_another_data_hash_in_one_arm_is_named() -> None:
     attempts = [told("base", 1), told("thp", 1, data_sha256="cd" * 32)]
-    assert "data_sha256" not in shared("chase", attempts)
-    assert differing("chase", ARMS, attempts) == (
+    assert "data_sha256" not in shared_facts("chase", attempts)
+    assert differing_facts("chase", ARMS, attempts) == (
         FactDifference(name="data_sha256", values={"base": ("ab" * 32,), "thp": ("cd" * 32,)}),
     )
 
 
 def test_a_text_that_differs_within_an_arm_is_named_too() -> None:
     attempts = [told("base", 1), told("base", 2, storage="/var/tmp (ext4)"), told("thp", 1)]
-    (one,) = differing("chase", ARMS, attempts)
+    (one,) = differing_facts("chase", ARMS, attempts)
     assert one.values == {"base": ("/dev/shm (tmpfs)", "/var/tmp (ext4)"), "thp": ("/dev/shm (tmpfs)",)}
 
 
 def test_a_number_is_named_where_the_arm_fixes_it() -> None:
     larger = [told(arm, block, database_bytes=5 if arm == "base" else 9) for block in (1, 2) for arm in ARMS]
-    assert [one.name for one in differing("chase", ARMS, larger)] == ["database_bytes"]
+    assert [one.name for one in differing_facts("chase", ARMS, larger)] == ["database_bytes"]
     grows = [told(arm, block, database_bytes=block + (arm == "thp")) for block in (1, 2) for arm in ARMS]
-    assert differing("chase", ARMS, grows) == ()
+    assert differing_facts("chase", ARMS, grows) == ()
     # One attempt of each arm cannot tell what the arm fixes from what was counted.
-    assert differing("chase", ARMS, larger[:2]) == ()
+    assert differing_facts("chase", ARMS, larger[:2]) == ()
 
 
 def test_a_fact_that_one_arm_lacks_is_named() -> None:
     attempts = [told("base", 1), told("thp", 1, mem_allocator="libc (LD_PRELOAD)")]
-    (one,) = differing("chase", ARMS, attempts)
+    (one,) = differing_facts("chase", ARMS, attempts)
     assert one.values == {"base": (None,), "thp": ("libc (LD_PRELOAD)",)}
-    assert "mem_allocator" not in shared("chase", attempts)
-    assert "mem_allocator" not in shared("chase", attempts[::-1])
+    assert "mem_allocator" not in shared_facts("chase", attempts)
+    assert "mem_allocator" not in shared_facts("chase", attempts[::-1])
 
 
 def test_a_run_tells_both_and_its_verdicts_are_as_without(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from hugewise.analysis.sets import overall
+from hugewise.analysis.changes import overall
 from hugewise.model.results import CellResult, Comparison
 from tests.build.results import plain
 

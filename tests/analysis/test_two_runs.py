@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hugewise.analysis import analysis
-from hugewise.analysis.two_runs import compared
+from hugewise.analysis.combining import compared
 from hugewise.cli import compare as verb
 from hugewise.cli.main import cli
 from hugewise.errors import UserError

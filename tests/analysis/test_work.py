@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.analysis.work import with_work
+from hugewise.analysis.analysis import with_work
 from hugewise.model.metric import COMMON, WALL_US
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Block

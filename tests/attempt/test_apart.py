@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hugewise.attempt.apart import Apart
-from hugewise.attempt.moments import MarkedEnds
+from hugewise.attempt.service import MarkedEnds
+from hugewise.attempt.stage import RemoteClient
+from hugewise.host.knob import Settings
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
-from hugewise.host.setting import Settings
 from hugewise.machine import probe
 from hugewise.machine.machine import Contained, Folders
-from hugewise.machine.site import ClientSite, Site
+from hugewise.machine.serving import ClientSite, Site
 from hugewise.model.scene import Places, RoleUse
 
 
@@ -62,7 +62,7 @@ def site(tmp_path: Path) -> ClientSite:
 
 def test_places_are_those_of_the_other_host_and_each_attempt_has_a_password_of_its_own(site: ClientSite) -> None:
     here = Places(data="/data", run="/run", ports=(1,), sut=(0,), client=(1,))
-    apart = Apart.begin(site, (1,))
+    apart = RemoteClient.begin(site, (1,))
     first, second = apart.places(here, 2), apart.places(here, 2)
     assert first.far is not None and second.far is not None
     assert (first.client, first.sut, apart.beside) == ((5,), (0,), (1,))
@@ -73,13 +73,13 @@ def test_places_are_those_of_the_other_host_and_each_attempt_has_a_password_of_i
 
 
 def test_a_private_file_is_the_accounts_alone(site: ClientSite) -> None:
-    apart = Apart.begin(site, ())
+    apart = RemoteClient.begin(site, ())
     apart.put("known", b"x", 0o600)
     assert (Path(apart.folder) / "known").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_program_there_has_nothing_of_this_host(site: ClientSite) -> None:
-    apart = Apart.begin(site, ())
+    apart = RemoteClient.begin(site, ())
     here = probe.Spec(
         argv=("x",),
         env={"HOME": "/run", "A": "1"},
@@ -99,7 +99,7 @@ def test_a_program_there_has_nothing_of_this_host(site: ClientSite) -> None:
 
 @pytest.mark.parametrize(("carried", "named"), [(250_000_000, True), (200_000_000, False), (None, False)])
 def test_a_network_that_is_nearly_full_is_named(site: ClientSite, carried: int | None, named: bool) -> None:
-    apart = Apart.begin(site, ())
+    apart = RemoteClient.begin(site, ())
     marks = apart.marks(carried, 2.0)
     assert bool(marks) == named
     if named:

@@ -12,11 +12,11 @@ from typing import Any, cast
 import pytest
 
 from hugewise.attempt.arm_in_turns import ArmInTurns
+from hugewise.attempt.context import AttemptState
 from hugewise.attempt.outcome import Problem
-from hugewise.attempt.performance import Performance
+from hugewise.attempt.service import ServiceDriver
 from hugewise.attempt.stage import Stage, StageError
 from hugewise.attempt.turns import Side, take_turns
-from hugewise.attempt.underway import Work
 from hugewise.machine import probe
 from hugewise.machine.machine import Contained
 from hugewise.model.scene import Quota, Scene, Window, Write
@@ -68,7 +68,7 @@ class Serving:
         return self.through
 
 
-class Acting(Performance):
+class Acting(ServiceDriver):
     """An attempt of which only its stage and its scene are there."""
 
     def __init__(self, stage: Serving, window: Window | None) -> None:
@@ -92,7 +92,7 @@ class Arm:
 
 def an_arm_in_turns(folder: Path, window: Window | None) -> Arm:
     stage, client, arm = Serving(), Launcher(), an_arm("thp")
-    work = Work(arm, trial("thp"), 1, folder, play=Acting(stage, window), leaf=Held(), client=Held())
+    work = AttemptState(arm, trial("thp"), 1, folder, play=Acting(stage, window), leaf=Held(), client=Held())
     return Arm(ArmInTurns(work, Side((work.leaf, work.client), client)), stage, client)
 
 

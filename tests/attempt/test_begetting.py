@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.attempt.begetting import begotten
-from hugewise.host.listening import tree
+from hugewise.attempt.under_test import count_children
 from hugewise.host.local_host import LocalHost
+from hugewise.host.network import tree
 from tests.build.hosts import Files
 from tests.wait import until
 
@@ -33,24 +33,24 @@ def host(*processes: tuple[int, int, int, int], ignored: str = "0000000000001000
 
 
 def test_a_server_alone_has_begun_nothing() -> None:
-    found = begotten(host((7, EXECUTED, 0, 1)), [7], {7})
+    found = count_children(host((7, EXECUTED, 0, 1)), [7], {7})
     assert found == {"forked": 0, "executed": 0, "threads": 0, "ended": 0}
 
 
 def test_copies_programs_threads_and_children_that_are_gone_are_told_apart() -> None:
     several = host((7, EXECUTED, 0, 4), (8, COPY, 0, 1), (9, COPY, 12, 2), (10, EXECUTED, 0, 1))
-    assert begotten(several, [7, 8, 9, 10], {7}) == {"forked": 2, "executed": 1, "threads": 4, "ended": 1}
+    assert count_children(several, [7, 8, 9, 10], {7}) == {"forked": 2, "executed": 1, "threads": 4, "ended": 1}
 
 
 @pytest.mark.parametrize("ignored", ["0000000000010000", "ffffffff", "", "x"])
 def test_of_a_server_whose_children_vanish_nothing_is_known(ignored: str) -> None:
-    assert begotten(host((7, EXECUTED, 0, 1), ignored=ignored), [7], {7}) == {}
+    assert count_children(host((7, EXECUTED, 0, 1), ignored=ignored), [7], {7}) == {}
 
 
 def test_of_a_process_that_cannot_be_looked_at_nothing_is_known() -> None:
-    assert begotten(host((7, EXECUTED, 0, 1)), [7, 8], {7}) == {}
-    assert begotten(Files({"/proc/7/stat": "7 (x) S 1", "/proc/7/status": "SigIgn:\t0\n"}), [7], {7}) == {}
-    assert begotten(Files(), [], set()) == {}
+    assert count_children(host((7, EXECUTED, 0, 1)), [7, 8], {7}) == {}
+    assert count_children(Files({"/proc/7/stat": "7 (x) S 1", "/proc/7/status": "SigIgn:\t0\n"}), [7], {7}) == {}
+    assert count_children(Files(), [], set()) == {}
 
 
 FORKS = """
@@ -89,7 +89,7 @@ def begun(request: pytest.FixtureRequest) -> Iterator[int]:
 )
 def test_the_kernel_says_so_of_real_ones(begun: int, counts: tuple[int, ...]) -> None:
     def found() -> tuple[int, ...]:
-        return tuple(begotten(LocalHost(), tree([begun]), {begun}).values())
+        return tuple(count_children(LocalHost(), tree([begun]), {begun}).values())
 
     # A program that was begun is a copy until it has executed.
     until(lambda: found() == counts, f"the counts are {counts}", seen=found)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hugewise.attempt.counts import values
-from hugewise.attempt.outcome import outcome
+from hugewise.attempt.outcome import counter_metrics, outcome
 from hugewise.machine import probe
 from hugewise.machine.probe import Count
 from hugewise.model.metric import Metric
@@ -18,13 +17,13 @@ def whole(value: int) -> Count:
 
 
 def test_a_counter_that_shared_its_place_is_marked_and_has_no_value() -> None:
-    metrics, absent = values({"cycles": Count(1_234_567, None, 100, 43), "instructions": whole(9)})
+    metrics, absent = counter_metrics({"cycles": Count(1_234_567, None, 100, 43), "instructions": whole(9)})
     assert metrics["cycles"] is None
     assert absent["cycles"] == (
         "it ran 43% of the time, as it shared a counter: 1,234,567 is an estimate, and not judged"
     )
     assert (metrics["instructions"], absent.get("instructions")) == (9, None)
-    assert values({"cycles": Count(5, None, 100, 99)})[0]["cycles"] is None, "nearly all is not all"
+    assert counter_metrics({"cycles": Count(5, None, 100, 99)})[0]["cycles"] is None, "nearly all is not all"
 
 
 def test_no_rate_is_made_of_a_counter_that_shared_its_place() -> None:
@@ -37,39 +36,39 @@ def test_no_rate_is_made_of_a_counter_that_shared_its_place() -> None:
 
 def test_sums_are_of_the_roles_that_a_family_counts() -> None:
     counted = {"load_walk_cycles:u": whole(100), "store_walk_cycles:u": whole(20), "fetch_walk_cycles:u": whole(3)}
-    assert values(counted)[0]["walk_cycles_user"] == 123
-    assert "walk_cycles_kernel" not in values(counted)[0]
+    assert counter_metrics(counted)[0]["walk_cycles_user"] == 123
+    assert "walk_cycles_kernel" not in counter_metrics(counted)[0]
     arm = {"load_walk_cycles:u": whole(100), "fetch_walk_cycles:u": whole(3)}
-    assert values(arm)[0]["walk_cycles_user"] == 103
+    assert counter_metrics(arm)[0]["walk_cycles_user"] == 103
     broken = counted | {"store_walk_cycles:u": Count(None, "ENOENT", 0, 0)}
-    metrics, absent = values(broken)
+    metrics, absent = counter_metrics(broken)
     assert (metrics["walk_cycles_user"], absent["walk_cycles_user"]) == (None, "ENOENT"), "a part is no sum"
 
 
 def test_steps_of_several_events_are_one_metric() -> None:
     counted = {name: whole(value) for value, name in enumerate(("walk_steps", "walk_steps/1", "walk_steps/2"), 1)}
-    assert values(counted)[0]["dtlb_walk_steps"] == 6
+    assert counter_metrics(counted)[0]["dtlb_walk_steps"] == 6
 
 
 @pytest.mark.parametrize(("misses", "walks", "hits"), [(1000, 400, 600), (1000, 1000, 0), (10, 12, None)])
 def test_hits_of_the_second_level_are_what_the_first_missed_and_no_walk_followed(
     misses: int, walks: int, hits: int | None
 ) -> None:
-    metrics, absent = values({"l1_misses:u": whole(misses), "load_walks:u": whole(walks)})
+    metrics, absent = counter_metrics({"l1_misses:u": whole(misses), "load_walks:u": whole(walks)})
     assert metrics["stlb_hits_user"] == hits
     assert ("stlb_hits_user" in absent) is (hits is None)
     assert metrics["walks_user"] == walks
 
 
 def test_a_turn_in_another_block_is_the_reason() -> None:
-    metrics, absent = values({}, {"load_walk_cycles:u": "counted in 1 of 3 blocks", "cycles": "elsewhere"})
+    metrics, absent = counter_metrics({}, {"load_walk_cycles:u": "counted in 1 of 3 blocks", "cycles": "elsewhere"})
     assert (metrics["walk_cycles_user"], absent["walk_cycles_user"]) == (None, "counted in 1 of 3 blocks")
     assert absent["cycles"] == "elsewhere"
     assert absent["dtlb_walk_steps"] == "walk_steps was not counted"
 
 
 def test_nothing_is_judged_by_a_counter_that_shared_its_place() -> None:
-    metrics, absent = values({"cycles": Count(1_000, None, 100, 50)})
+    metrics, absent = counter_metrics({"cycles": Count(1_000, None, 100, 50)})
     cycles = Metric("cycles", "cycles", "lower", "cycles")
 
     def blocks(ran: dict[str, float | None], why: dict[str, str]) -> list[Block]:

@@ -6,19 +6,19 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from hugewise.attempt.covariates import measure
+from hugewise.attempt.runner import measure_covariates
 from hugewise.host.local_host import LocalHost
-from hugewise.model.covariate import COVARIATES, difference
+from hugewise.model.metric import COVARIATES, difference
 from hugewise.model.trial import Attempt
 from hugewise.report.document import Verdicts
-from hugewise.report.study import report
+from hugewise.report.write import report
 from tests.build.results import plain
 from tests.build.trials import attempt
 from tests.report.told import blocks
 
 
 def test_each_is_measured() -> None:
-    found = measure(LocalHost())
+    found = measure_covariates(LocalHost())
     assert set(found) == set(COVARIATES)
     assert 1e-5 < found["canary"] < 10
     assert found["load_before"] >= 0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hugewise.attempt.delivery import judge, total
+from hugewise.attempt.outcome import judge_delivery, total_coverage
 from hugewise.model.pages import PageKind, PageTarget
 from hugewise.model.trial import Delivery
 
@@ -14,7 +14,7 @@ KIB, MIB = 1 << 10, 1 << 20
 def judged(
     kind: PageKind, size: int, coverage: dict[str, int], *, share: float = 0.95, thp_disabled: bool = False
 ) -> Delivery:
-    return judge(
+    return judge_delivery(
         PageTarget(kind, size),
         coverage,
         proof="ranges",
@@ -83,7 +83,7 @@ PARTS = st.dictionaries(
 
 @given(st.lists(PARTS))
 def test_total_loses_no_byte(parts: list[dict[str, int]]) -> None:
-    assert sum(total(parts).values()) == sum(sum(part.values()) for part in parts)
+    assert sum(total_coverage(parts).values()) == sum(sum(part.values()) for part in parts)
 
 
 @given(PARTS.filter(lambda part: sum(part.values()) > 0))

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.attempt.disturbances import disturbances
+from hugewise.attempt.recording import disturbances
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import noise
 from hugewise.study.tables import Validity

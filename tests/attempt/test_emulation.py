@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hugewise.attempt import emulation
+from hugewise.attempt import recording
 from hugewise.attempt.outcome import Outcome
 from hugewise.machine import probe
 from hugewise.model.metric import NOT_IN_EMULATION, Metric
@@ -33,7 +33,7 @@ COUNTS = {"peak_bytes", "page_faults", "swap_bytes", "hit_ratio"}
 
 
 def test_counts_and_sizes_stay_and_everything_else_is_null_with_its_reason() -> None:
-    kept = emulation.exact(FOUND, (HITS, RATE))
+    kept = recording.only_exact(FOUND, (HITS, RATE))
     assert kept.metrics.keys() == FOUND.metrics.keys()  # nothing goes without a word
     assert {name for name, value in kept.metrics.items() if value is not None} == COUNTS - {"swap_bytes"}
     assert (kept.metrics["page_faults"], kept.metrics["hit_ratio"], kept.metrics["peak_bytes"]) == (17, 0.5, 4096)
@@ -45,11 +45,11 @@ def test_counts_and_sizes_stay_and_everything_else_is_null_with_its_reason() -> 
 
 
 def test_a_metric_that_says_nothing_of_itself_is_no_count() -> None:
-    assert emulation.exact(FOUND, ()).metrics["hit_ratio"] is None
+    assert recording.only_exact(FOUND, ()).metrics["hit_ratio"] is None
 
 
 def test_instructions_are_there_where_the_guest_counts_them() -> None:
-    kept = emulation.exact(FOUND, (HITS, RATE), 538_600_000)
+    kept = recording.only_exact(FOUND, (HITS, RATE), 538_600_000)
     assert kept.metrics["instructions"] == 538_600_000
     assert "instructions" not in kept.absent
     assert kept.metrics["cycles"] is None
@@ -57,10 +57,10 @@ def test_instructions_are_there_where_the_guest_counts_them() -> None:
 
 def test_an_attempt_without_figures_stays_without() -> None:
     failed = Outcome(state="failed", reason="it exited with 1", exit_code=1)
-    assert emulation.exact(failed, (HITS,)) == failed
+    assert recording.only_exact(failed, (HITS,)) == failed
 
 
 def test_a_nanosecond_of_the_guests_clock_is_an_instruction() -> None:
     timed = probe.Result("mmap-perf", 538_600_123, {"ns_per_call": 538.6}, {})
-    assert emulation.instructions([timed]) == 538_600_123
-    assert emulation.instructions([probe.Start(1, 0, 7, "0")]) is None
+    assert recording.instructions([timed]) == 538_600_123
+    assert recording.instructions([probe.Start(1, 0, 7, "0")]) is None

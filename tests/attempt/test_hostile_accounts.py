@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from hugewise.attempt.preparation import prepared
-from hugewise.beneath import Folder
+from hugewise.attempt.service import prepared
+from hugewise.beneath import DirFd
 from hugewise.errors import StorageError, UserError
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.scratch import Scratch, discard
@@ -149,7 +149,7 @@ def test_a_hard_link_to_a_file_of_roots_is_not_kept(place: Place) -> None:
     os.chown(data / "own", NOBODY, NOBODY)
     os.link(place.secret, data / "theirs")
     with pytest.raises(StorageError, match="data/theirs is not touched: it belongs to the account 0, not to 65534"):
-        dataset.keep(place.results, Data(name="made", key={}, recipe=lambda _: ()), data)
+        dataset.keep_dataset(place.results, Data(name="made", key={}, recipe=lambda _: ()), data)
     place.untouched()
 
 
@@ -199,7 +199,7 @@ def test_what_is_swapped_while_it_is_kept_never_leads_root_elsewhere(place: Plac
         while time.monotonic() < end:
             tried += 1
             try:
-                found = dataset.keep(place.results, Data(name="made", key={}, recipe=lambda _: ()), data)
+                found = dataset.keep_dataset(place.results, Data(name="made", key={}, recipe=lambda _: ()), data)
             except StorageError:
                 continue
             kept += 1
@@ -236,7 +236,7 @@ def test_nothing_is_put_into_data_before_they_are_whole(place: Place) -> None:
         for _ in range(20):
             entered: list[bool] = []
 
-            def checked(target: Folder, entered: list[bool] = entered) -> None:
+            def checked(target: DirFd, entered: list[bool] = entered) -> None:
                 dataset._fill(target, kept, place.scratch)
                 found = sorted(str(path.relative_to(target.path)) for path in target.path.rglob("*"))
                 entered.append(found != before)
@@ -252,7 +252,7 @@ def test_a_removal_never_leads_elsewhere(place: Place) -> None:
     (victim / "d").mkdir(parents=True)
     (victim / "d/kept").touch()
 
-    def filled(run: Folder) -> None:
+    def filled(run: DirFd) -> None:
         run.put("f", b"", uid=NOBODY, gid=NOBODY)
         with run.make("d") as below:
             for number in range(20):

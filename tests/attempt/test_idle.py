@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hugewise.attempt import idle
-from hugewise.host.setting import Settings
-from hugewise.machine.drift import Drift
+from hugewise.attempt import service
+from hugewise.host.knob import Settings
+from hugewise.machine.machine import Drift
 from hugewise.model.pages import THP
 from tests.build.hosts import FakeHost, Notes
 
@@ -30,7 +30,7 @@ class Clock:
 
 def waited(scans: Iterator[int | None]) -> tuple[str | None, float]:
     clock = Clock()
-    return idle._waited(lambda: next(scans), 5.0, clock, clock.sleep), clock.now
+    return service._waited(lambda: next(scans), 5.0, clock, clock.sleep), clock.now
 
 
 def test_two_passes_are_enough_and_no_more_is_waited_for() -> None:
@@ -51,7 +51,7 @@ def test_the_time_is_bounded_and_the_reason_says_how_far_it_came() -> None:
 
 
 def test_what_cannot_be_read_has_its_reason() -> None:
-    assert waited(iter([7, None]))[0] == f"{idle.SCANS} could not be read"
+    assert waited(iter([7, None]))[0] == f"{service.SCANS} could not be read"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_khugepaged_works_where_any_size_is_on(changed: dict[str, str], sleeps: 
         "hugepages-2048kB/enabled": "never",
         "khugepaged/scan_sleep_millisecs": "10000",
     }
-    assert idle.never_collapses({f"{THP}/{name}": value for name, value in (off | changed).items()}) is sleeps
+    assert service.never_collapses({f"{THP}/{name}": value for name, value in (off | changed).items()}) is sleeps
 
 
 class Scanning(FakeHost):
@@ -80,10 +80,10 @@ class Scanning(FakeHost):
 
     def __init__(self, *, root: bool = True) -> None:
         super().__init__(root=root)
-        self.numbers[idle.SLEEP] = 10_000
+        self.numbers[service.SLEEP] = 10_000
 
     def read(self, path: str) -> str:
-        if path == idle.SCANS and path in self.fixed and self.numbers.get(idle.SLEEP) == 0:
+        if path == service.SCANS and path in self.fixed and self.numbers.get(service.SLEEP) == 0:
             self.fixed[path] = str(int(self.fixed[path]) + 1)
         return super().read(path)
 
@@ -94,24 +94,24 @@ def passed(host: FakeHost, patience: float = 60.0, settings: Settings | None = N
     group: Any = SimpleNamespace(drift=[])
     treatment = SimpleNamespace(knobs={f"{THP}/{name}": value for name, value in turned.items()})
     work: Any = SimpleNamespace(site=SimpleNamespace(host=host, knobs=knobs), arm=SimpleNamespace(treatment=treatment))
-    return idle._passed(group, work, patience), group.drift
+    return service._passed(group, work, patience), group.drift
 
 
 def test_khugepaged_is_hurried_and_passes_twice_under_the_arms_own_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle, "_LOOK_S", 0.0)
+    monkeypatch.setattr(service, "_LOOK_S", 0.0)
     host = Scanning()
     settings = Settings(host, Notes())
     assert passed(host, settings=settings, enabled="always") == (None, [])
-    assert host.numbers[idle.SLEEP] == 0
+    assert host.numbers[service.SLEEP] == 0
     assert host.choices[f"{THP}/enabled"][1] == "always"
     settings.apply({})  # the next attempt's knobs are turned
-    assert host.numbers[idle.SLEEP] == 10_000
+    assert host.numbers[service.SLEEP] == 10_000
 
 
 def test_khugepaged_that_cannot_be_hurried_says_how_far_it_came() -> None:
     assert passed(Scanning(root=False), patience=0.0) == ("khugepaged ended 0 of 2 passes within 0 s", [])
     host = Scanning()
-    del host.numbers[idle.SLEEP]  # a kernel without that file is waited for as it is
+    del host.numbers[service.SLEEP]  # a kernel without that file is waited for as it is
     assert passed(host, patience=0.0)[0] == "khugepaged ended 0 of 2 passes within 0 s"
     assert host.writes == []
 
@@ -126,15 +126,15 @@ def test_khugepaged_that_has_nothing_to_do_is_not_waited_for() -> None:
 
 def test_a_kernel_that_counts_no_passes_says_so() -> None:
     host = Scanning()
-    del host.fixed[idle.SCANS]
-    assert passed(host) == (f"{idle.SCANS}: not there", [])
+    del host.fixed[service.SCANS]
+    assert passed(host) == (f"{service.SCANS}: not there", [])
 
 
 def test_knobs_that_others_turned_or_that_are_refused_are_the_reason() -> None:
     host = Scanning()
     settings = Settings(host, Notes())
-    host.numbers[idle.SLEEP] = 5_000
-    found = Drift(idle.SLEEP, "10000", "5000")
+    host.numbers[service.SLEEP] = 5_000
+    found = Drift(service.SLEEP, "10000", "5000")
     assert passed(host, settings=settings) == (f"somebody else turned knobs: {found}", [found])
     why, drift = passed(Scanning(), enabled="sometimes")
     assert why.startswith("khugepaged could not be hurried: ")

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.attempt.laying import LayoutLine, reported, reporting, summary, undelivered
-from hugewise.machine.layouts import REPORT
+from hugewise.attempt.context import LayoutLine, reported, reporting, summary, undelivered
+from hugewise.machine.loader import REPORT
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from tests.requirements import need_root

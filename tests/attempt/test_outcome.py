@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.attempt.outcome import Outcome, coverage_proof, heard, layout, outcome, staged, with_kernel_work
+from hugewise.attempt.outcome import Outcome, coverage_proof, layout, outcome, staged, with_kernel_work, with_output
 from hugewise.machine import probe
 from hugewise.machine.noise import difference, snapshot
 from hugewise.model.pages import PageTarget
@@ -227,12 +227,12 @@ def test_a_twin_that_took_other_faults_than_the_attempt_proves_nothing() -> None
 
 def test_numbers_of_an_output_are_metrics_and_their_absence_a_failure() -> None:
     ran = outcome([USAGE, EXIT], micro=False, timeout_s=9)
-    found = heard(ran, {"rate": 2.5})
+    found = with_output(ran, {"rate": 2.5})
     assert (found.state, found.metrics["rate"], found.metrics["wall_s"]) == ("accepted", 2.5, ran.metrics["wall_s"])
-    missed = heard(ran, "nothing in its output matches")
+    missed = with_output(ran, "nothing in its output matches")
     assert (missed.state, missed.reason, missed.metrics) == ("failed", "nothing in its output matches", {})
     timed_out = outcome([exited(timed_out=True)], micro=False, timeout_s=9)
-    assert heard(timed_out, "nothing") == timed_out
+    assert with_output(timed_out, "nothing") == timed_out
 
 
 NOTHING = RoleUse()

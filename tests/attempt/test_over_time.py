@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hugewise.analysis.over_time import memory, shown
-from hugewise.attempt import over_time
+from hugewise.analysis.over_time import memory, thinned
+from hugewise.attempt import launching
 from hugewise.errors import RunError
 from hugewise.machine import probe
-from hugewise.model.sampled import SamplerUse, SampleSeries
-from hugewise.store.samples import FILE, folder_of, keep, samples
+from hugewise.model.over_time import SamplerUse, SampleSeries
+from hugewise.store.dataset import FILE, folder_of, keep_samples, samples
 from tests.build.trials import attempt
 from tests.machine.test_probe import examples
 
@@ -44,13 +44,13 @@ def micro(begin: int, end: int, user_s: float) -> list[probe.Event]:
     ]
 
 
-def of(found: over_time.OverTime) -> SampleSeries:
+def of(found: launching.OverTime) -> SampleSeries:
     assert found.stored is not None
     return msgspec.json.decode(found.stored, type=SampleSeries)
 
 
 def test_times_are_those_of_the_measured_part_and_its_cost_is_that_of_the_readings_in_it() -> None:
-    found = over_time.over_time(micro(9 * S + S // 2, 11 * S + S // 2, 0.5), None, cpu_s=99.0, base_size=4096)
+    found = launching.over_time(micro(9 * S + S // 2, 11 * S + S // 2, 0.5), None, cpu_s=99.0, base_size=4096)
     record = of(found)
     assert (record.length_s, record.t_s) == (2.0, (-0.5, 0.5, 1.5, 2.5))
     assert record.changed["vmstat.pgfault"] == (1, 2, None, 4)
@@ -65,13 +65,13 @@ def test_times_are_those_of_the_measured_part_and_its_cost_is_that_of_the_readin
 def test_an_attempt_in_which_reading_took_too_much_is_marked() -> None:
     def marks(user_s: float) -> tuple[str, ...]:
         events = micro(9 * S + S // 2, 11 * S + S // 2, user_s)
-        return over_time.marks(over_time.over_time(events, None, cpu_s=None, base_size=4096).sampled)
+        return launching.marks(launching.over_time(events, None, cpu_s=None, base_size=4096).sampled)
 
     assert marks(0.5) == ("reading the machine's counters over time took 1.00% of its CPU time (rule: at most 0.5%)",)
     assert marks(1.0) == ()  # 0.5% is not above it
     assert (
-        over_time.marks(None)
-        == over_time.marks(SamplerUse(period_s=1.0, readings=2, cpu_s=0.1, share=None, digest=""))
+        launching.marks(None)
+        == launching.marks(SamplerUse(period_s=1.0, readings=2, cpu_s=0.1, share=None, digest=""))
         == ()
     )
 
@@ -80,17 +80,17 @@ def test_a_command_has_its_whole_life_and_nothing_is_known_of_what_has_not_ended
     start = probe.Start(1, 9 * S + S // 2, 77, "0.1.0")
     ended = next(event for event in examples() if isinstance(event, probe.Exit))
     events: list[probe.Event] = [start, series(), msgspec.structs.replace(ended, t_ns=12 * S)]
-    found = over_time.over_time(events, None, cpu_s=0.0, base_size=4096)
+    found = launching.over_time(events, None, cpu_s=0.0, base_size=4096)
     assert of(found).length_s == 2.5
     assert found.sampled is not None
     assert found.sampled.share is None  # of no CPU time there is no share
-    assert over_time.over_time([start, series()], None, cpu_s=1.0, base_size=4096) == over_time.OverTime()
+    assert launching.over_time([start, series()], None, cpu_s=1.0, base_size=4096) == launching.OverTime()
 
 
 def test_the_load_generators_tail_is_kept_on_its_own_time_also_without_the_sampler() -> None:
     load = next(event for event in examples() if isinstance(event, probe.Load))
     assert load.timed is not None
-    found = over_time.over_time([load], None, cpu_s=1.0, base_size=4096)
+    found = launching.over_time([load], None, cpu_s=1.0, base_size=4096)
     record = of(found)
     assert record.latency == load.timed.buckets
     assert record.seconds == load.timed.seconds
@@ -111,19 +111,19 @@ def test_the_load_generators_tail_is_kept_on_its_own_time_also_without_the_sampl
 )
 def test_why_counters_are_not_read(case: dict[str, bool | float], word: str | None) -> None:
     asked = {"period": 1.0, "emulated": False, "together": False, "far": False} | case
-    why = over_time.why_not(**asked)  # type: ignore[arg-type]
+    why = launching.why_not(**asked)  # type: ignore[arg-type]
     assert (why is None) if word is None else word in (why or "")
 
 
 def test_what_is_kept_is_read_back_and_held_against_its_digest(tmp_path: Path) -> None:
-    found = over_time.over_time(micro(9 * S, 12 * S, 1.0), None, cpu_s=1.0, base_size=4096)
+    found = launching.over_time(micro(9 * S, 12 * S, 1.0), None, cpu_s=1.0, base_size=4096)
     stored = attempt("thp", 1.0, sampled=found.sampled)
     folder = folder_of(tmp_path, stored)
     folder.mkdir(parents=True)
     line = b'{"ev":"series","t_ns":[]}\n'
     (folder / "events.jsonl").write_bytes(b'{"ev":"start"}\n' + line + b'{"ev":"exit"}\n')
     assert found.stored is not None
-    keep(folder, found.stored)
+    keep_samples(folder, found.stored)
     assert (folder / "events.jsonl").read_bytes() == b'{"ev":"start"}\n{"ev":"exit"}\n'
     assert samples(tmp_path, stored) == of(found)
     assert samples(tmp_path, attempt("thp", 1.0)) is None
@@ -167,7 +167,7 @@ def test_a_long_series_is_shown_thinned_with_its_ends_and_nothing_lost_between()
     record = SampleSeries(
         period_s=1.0, length_s=1999.0, t_s=times, changed={"vmstat.pgfault": tuple(range(0, 4000, 2))}
     )
-    one = shown("thp", attempt("thp", 1.0), record, 1)
+    one = thinned("thp", attempt("thp", 1.0), record, 1)
     assert len(one.t_s) <= 602
     assert (one.t_s[0], one.t_s[-1]) == (0.0, 1999.0)
     assert sum(value or 0 for value in one.events["faults"]) == 3998

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.attempt import performance
+from hugewise.attempt import service
 from hugewise.attempt.outcome import Outcome, staged
-from hugewise.attempt.performance import Performance
+from hugewise.attempt.service import ServiceDriver
 from hugewise.errors import ProbeError
+from hugewise.host.knob import Settings
 from hugewise.host.local_machine import LocalLauncher, LocalMachine
 from hugewise.host.scratch import Scratch
-from hugewise.host.setting import Settings
 from hugewise.machine import probe
 from hugewise.machine.machine import Contained
-from hugewise.machine.site import Site
+from hugewise.machine.serving import Site
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Server, Step, Window, Write
 from hugewise.model.workload import Launch, ParameterValue, RunsAs
@@ -107,7 +107,7 @@ def played(
     script: str,
     window: Window | None = None,
     workload: type[Touching] = Touching,
-) -> Performance:
+) -> ServiceDriver:
     """The steps of an attempt in their order, as the runner calls them; the server has no cgroup."""
     arm = an_arm("base")
     cell = cell_of(workload(script, window), arm, timeout=60.0)
@@ -120,7 +120,7 @@ def played(
         "smaps",
         os.sysconf("SC_PAGE_SIZE"),
     )
-    made = Performance(
+    made = ServiceDriver(
         site=site,
         cell=cell,
         arm=arm,
@@ -149,7 +149,7 @@ def played(
     return made
 
 
-def faults(made: Performance) -> int:
+def faults(made: ServiceDriver) -> int:
     assert isinstance(made.counted, probe.Counters), made.counted
     count = made.counted.values["page-faults"]
     need(count.value is not None, f"the perf event page-faults: {count.reason}")
@@ -198,7 +198,7 @@ def test_an_attempt_goes_on_when_its_servers_cannot_be_counted(
     def refuse(pids: object, counters: object) -> None:
         raise ProbeError("no counting today")
 
-    monkeypatch.setattr(performance, "Counting", refuse)
+    monkeypatch.setattr(service, "Counting", refuse)
     made = played(tmp_path, scratch, ROUNDS)
     assert made.counted == "no counting today"
     assert made.reading.metrics == {"rounds": 1.0}

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from hugewise.attempt.context import AttemptState, Group
 from hugewise.attempt.recording import _proof
 from hugewise.attempt.resident import _hand_out, _without_rests
-from hugewise.attempt.underway import Group, Work
 from hugewise.machine import probe
 from hugewise.model.pages import PageTarget
 from hugewise.model.trial import Delivery, DeliveryThreshold
@@ -118,7 +118,7 @@ def proven(filled: list[probe.Coverage], coverage: list[probe.Coverage]) -> Deli
         laid=None,
     )
     group = SimpleNamespace(cell=cell, works=[work, work], bench=SimpleNamespace(pools={}))
-    return _proof(cast(Group, group), cast(Work, work), None)
+    return _proof(cast(Group, group), cast(AttemptState, work), None)
 
 
 def test_pages_that_are_as_promised_before_the_turns_and_after_are_delivered() -> None:

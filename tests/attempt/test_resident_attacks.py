@@ -16,13 +16,13 @@ import pytest
 
 from hugewise.attempt import resident, runner
 from hugewise.attempt.arm_in_turns import ArmInTurns
+from hugewise.attempt.context import AttemptState, Group
+from hugewise.attempt.driver import AttemptDriver
 from hugewise.attempt.launching import _said
 from hugewise.attempt.outcome import Problem
-from hugewise.attempt.play import Play
 from hugewise.attempt.recording import stored
 from hugewise.attempt.resident import _without_rests
 from hugewise.attempt.turns import Side
-from hugewise.attempt.underway import Group, Work
 from hugewise.errors import AttemptLostError, HugewiseError
 from hugewise.machine import noise, probe
 from hugewise.machine.machine import Contained
@@ -46,7 +46,7 @@ class OnThisHost(FakeGuest):
     own = False
 
 
-class Filled(Play):
+class Filled(AttemptDriver):
     """Servers whose memory was looked at before their turns, and after."""
 
     served = True
@@ -62,14 +62,14 @@ def pages(**sizes: int) -> list[probe.Coverage]:
     return [probe.Coverage(7, "server", True, "kpageflags", seen, False, 1)]
 
 
-def recorded(folder: Path, *plays: Play, events: Sequence[probe.Event] = EVENTS) -> list[Attempt]:
+def recorded(folder: Path, *plays: AttemptDriver, events: Sequence[probe.Event] = EVENTS) -> list[Attempt]:
     """What is stored of the arms of one block, two of which promise base pages."""
     arms = [an_arm(name, BASE) for name in ("base", "thp")]
     cell = cell_of(Fault(), *arms, kind="resident", delivery=DeliveryThreshold(0.9, 0.1))
     works = []
     for order, (arm, play) in enumerate(zip(arms, plays, strict=True)):
         aboard = OnThisHost(FakeMachine(emulated=False))
-        work = Work(arm, trial(arm.name, order), 1, folder, aboard=aboard, play=play, events=list(events))
+        work = AttemptState(arm, trial(arm.name, order), 1, folder, aboard=aboard, play=play, events=list(events))
         work.launch = Launch(argv=("true",), proof="live")
         works.append(work)
     group = Group(bench(folder), cell, works, iter(["01"]))
@@ -102,17 +102,17 @@ class Frozen(Contained):
 
 def launched(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *groups: Contained
-) -> tuple[list[Work], list[list[probe.Event]]]:
+) -> tuple[list[AttemptState], list[list[probe.Event]]]:
     """Commands in these groups had their turns; their launchers end when they are asked to."""
     arms = [an_arm(f"arm-{number}") for number in range(len(groups))]
     works = [
-        Work(arm, trial(arm.name, order), 1, folder, play=Play(), leaf=leaf)
+        AttemptState(arm, trial(arm.name, order), 1, folder, play=AttemptDriver(), leaf=leaf)
         for order, (arm, leaf) in enumerate(zip(arms, groups, strict=True))
     ]
     group = Group(bench(folder), cell_of(Fault(), *arms, kind="resident"), works, iter(["01"]))
     running = [Launcher() for _ in works]
 
-    def probes(*_: object, beside: Play, **__: object) -> list[list[probe.Event]]:
+    def probes(*_: object, beside: AttemptDriver, **__: object) -> list[list[probe.Event]]:
         for launcher in running:
             launcher.end(0)
         beside.timing(held=False)(running)
@@ -145,7 +145,7 @@ def test_without_cgroups_no_arm_is_blamed(tmp_path: Path, monkeypatch: pytest.Mo
 def test_who_is_on_its_way_out_has_the_time_to_itself(tmp_path: Path) -> None:
     """What gives its memory back goes on in a frozen group: that time was taken off as if it had stood still."""
     arm, running = an_arm("base"), Launcher()
-    side = ArmInTurns(Work(arm, trial(), 1, tmp_path, leaf=Frozen()), Side((Frozen(),), running))
+    side = ArmInTurns(AttemptState(arm, trial(), 1, tmp_path, leaf=Frozen()), Side((Frozen(),), running))
     said = tmp_path / "events.jsonl"
     said.touch()
     assert not side.wait(time.monotonic() + 0.01)

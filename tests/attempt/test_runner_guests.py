@@ -11,20 +11,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.attempt import emulation, runner
-from hugewise.attempt.boarding import Backed, Boarding
-from hugewise.attempt.underway import Bench, Disturbed
+from hugewise.attempt import recording, runner
+from hugewise.attempt.context import Backed, Boarding, Disturbed, RunContext
 from hugewise.errors import MachineError
 from hugewise.machine import noise, probe
-from hugewise.machine.drift import Drift
-from hugewise.machine.machine import Contained, Running
-from hugewise.machine.site import Site
+from hugewise.machine.machine import Contained, Drift, Running
+from hugewise.machine.serving import Site
 from hugewise.model.metric import NOT_IN_EMULATION, Metric
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt, DeliveryThreshold, Trial
 from hugewise.model.workload import Launch, ParameterValue
-from hugewise.plan.plan import Arm, Cell
+from hugewise.plan.arms import Arm
+from hugewise.plan.plan import Cell
 from hugewise.store.folder import RunFolder
 from hugewise.study.load import parse
 from hugewise.study.tables import Slots
@@ -146,7 +145,7 @@ class FakeGuest:
         pass
 
     def instructions(self, events: Sequence[probe.Event]) -> int | None:
-        return emulation.instructions(events) if self.counting else None
+        return recording.instructions(events) if self.counting else None
 
     def leave(self) -> Backed:
         self.left += 1
@@ -195,8 +194,8 @@ class Heard(Fault):
         return {"words": float(len(stdout.split()))}
 
 
-def bench(folder: Path, *guests: FakeGuest | MachineError, boarding: Boarding | None = None) -> Bench:
-    return Bench(
+def bench(folder: Path, *guests: FakeGuest | MachineError, boarding: Boarding | None = None) -> RunContext:
+    return RunContext(
         host=Files(FILES),
         boarding=boarding or Inn(list(guests)),
         study=parse(IN_GUESTS, "s.toml"),
@@ -217,12 +216,12 @@ def trial(arm: str = "thp", order: int = 0) -> Trial:
     return Trial(block=1, cell="fault", arm=arm, order=order, slot=order, environment_pad=0)
 
 
-def attempted(made: Bench, planned: Cell | None = None) -> Attempt:
+def attempted(made: RunContext, planned: Cell | None = None) -> Attempt:
     planned = planned or cell()
     return runner.attempt(made, planned, planned.arm("thp"), trial(), 1)
 
 
-def attempted_or_disturbed(made: Bench) -> Attempt:
+def attempted_or_disturbed(made: RunContext) -> Attempt:
     """The attempt, also where its block is disturbed."""
     with suppress(Disturbed):
         return attempted(made)
@@ -230,13 +229,13 @@ def attempted_or_disturbed(made: Bench) -> Attempt:
     return msgspec.json.decode(stored.read_bytes(), type=Attempt)
 
 
-def both(made: Bench) -> list[Attempt]:
+def both(made: RunContext) -> list[Attempt]:
     planned = cell(together=True)
     arms = [(planned.arm(name), trial(name, order)) for order, name in enumerate(("base", "thp"))]
-    return runner.together(made, planned, arms, 1)
+    return runner.run_together(made, planned, arms, 1)
 
 
-def kept(made: Bench) -> list[str]:
+def kept(made: RunContext) -> list[str]:
     """The attempts that are part of the run."""
     return sorted(path.name for path in (made.folder.path / "attempts").iterdir() if not path.name.startswith("."))
 

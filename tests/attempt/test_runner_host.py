@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.attempt.boarding import HostBoarding
+from hugewise.attempt.context import HostBoarding
 from hugewise.errors import StorageError
 from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import probe
 from hugewise.machine.machine import Contained
-from hugewise.machine.site import Site
+from hugewise.machine.serving import Site
 from tests.attempt.test_runner_guests import Heard, Knobs, attempted, bench, both, cell
 
 

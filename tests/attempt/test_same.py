@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hugewise.attempt import runner
-from hugewise.attempt.same import held, telling
-from hugewise.attempt.underway import Bench, Group, Work
+from hugewise.attempt.context import AttemptState, Group, RunContext
+from hugewise.attempt.runner import held, telling
 from hugewise.model.trial import Attempt
 from tests.build.studies import FakeWorkload, an_arm, cell_of
 from tests.build.trials import attempt, begun
@@ -99,13 +99,13 @@ def test_what_was_stored_is_held_against_without_being_read_again(
 ) -> None:
     folder = begun(tmp_path)
     before = built("base", 0)  # of the session before
-    bench = Bench(None, None, None, None, folder, 2, "b", {})  # type: ignore[arg-type]
+    bench = RunContext(None, None, None, None, folder, 2, "b", {})  # type: ignore[arg-type]
     bench.earlier["build"].append(before)
     digests = iter(("aa", "bb", "bb"))
     monkeypatch.setattr(runner, "stored", lambda group, work: built("thp", work.number, next(digests)))
     read = opened_files(monkeypatch)
     for number in (1, 2, 3):
-        work = Work(CELL.arms[1], None, number, folder.draft(f"b{number}"))  # type: ignore[arg-type]
+        work = AttemptState(CELL.arms[1], None, number, folder.draft(f"b{number}"))  # type: ignore[arg-type]
         work.play = SimpleNamespace(reading=SimpleNamespace(same=NAMES))  # type: ignore[assignment]
         runner.store(Group(bench, CELL, [work]))
     assert not [path for path in read if path.name in {"attempt.json", "run.jsonl"} and "r" in read[path][0]]
@@ -113,7 +113,7 @@ def test_what_was_stored_is_held_against_without_being_read_again(
     stored = folder.read().attempts
     assert [one.state for one in stored] == ["accepted", "failed", "failed"]
     assert bench.earlier["build"] == [before, *stored]
-    other = Work(CELL.arms[1], None, 4, folder.draft("b4"))  # type: ignore[arg-type]
+    other = AttemptState(CELL.arms[1], None, 4, folder.draft("b4"))  # type: ignore[arg-type]
     monkeypatch.setattr(runner, "stored", lambda group, work: built("thp", work.number, "bb"))
     runner.store(Group(bench, CELL, [other]))  # it said nothing of what it made
     assert bench.earlier["build"] == [before, *stored]

@@ -16,12 +16,11 @@ from typing import Literal
 
 import pytest
 
-from hugewise.attempt.played import Played
+from hugewise.attempt.service import WorkloadOutputs
 from hugewise.attempt.stage import Stage, StageError
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalLauncher, LocalMachine
-from hugewise.machine.machine import Contained
-from hugewise.machine.roles import roles
+from hugewise.machine.machine import Contained, roles
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Part, Places, Quota, RoleUse, Server, Step, Window, Write, counted
@@ -182,7 +181,7 @@ def test_a_step_that_fails_has_its_last_lines_in_the_error(stage: Stage) -> None
 def test_what_a_command_of_the_probe_says_is_its_stdout(stage: Stage) -> None:
     spin = ("spin", "--iterations", "1000", "--bytes", "65536", "--no-hold")
     said = stage.do(Step(name="fill", argv=spin, micro=True, expects='"ev":"result"'))
-    played = Played(stage, 0.0, 1.0, RoleUse(), RoleUse(), ())
+    played = WorkloadOutputs(stage, 0.0, 1.0, RoleUse(), RoleUse(), ())
     assert played.stdout("fill") == said
     with pytest.raises(StageError, match=r"does not contain 'PONG'"):
         stage.do(Step(name="ping", argv=spin, micro=True, expects="PONG"))
@@ -355,7 +354,7 @@ def test_outputs_are_read_and_links_are_not_followed(stage: Stage) -> None:
     (run / "other").write_text("no")
     for path in run.iterdir():
         os.chown(path, run.stat().st_uid, run.stat().st_gid)
-    played = Played(stage, 0.0, 1.0, RoleUse(), RoleUse(), ())
+    played = WorkloadOutputs(stage, 0.0, 1.0, RoleUse(), RoleUse(), ())
     assert list(played.files(re.compile(r"log\.\d"))) == [b"one", b"two"]
     (run / "log.3").symlink_to("/etc/shadow")
     with pytest.raises(UnreadableError, match="symbolic"):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hugewise.audit.audit import AuditReport
-from hugewise.audit.claims import CLAIMS
+from hugewise.audit.inventory import CLAIMS
 from hugewise.audit.rules import discover
 from hugewise.cli.audit_reference import audit_reference
 from hugewise.model.pages import PageSizes

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hugewise.audit.evidence import Label, Tried, judge
+from hugewise.audit.inventory import Label, Tried, judge
 from hugewise.model.results import Verdict
 from tests.audit.conftest import Audit
 from tests.build.trees import KERNEL, MACHINE_ID, Tree

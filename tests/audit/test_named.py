@@ -12,9 +12,9 @@ import pytest
 
 from hugewise.audit import servers
 from hugewise.audit.facts import RunningProcess, ServerConfig
-from hugewise.audit.named import NamedFiles
 from hugewise.audit.root import Root
 from hugewise.audit.running import Seen
+from hugewise.audit.servers import NamedFiles
 from tests.requirements import need, need_own_namespaces, need_root
 
 
@@ -25,7 +25,7 @@ def redis(*argv: str, of: str | None = "the account 1000") -> Seen:
 
 def running(root: Root, *seen: Seen) -> list[ServerConfig]:
     """Those of them that are servers, without those that only have files here."""
-    return [each for each in servers.servers(root, seen, []) if each.pid is not None]
+    return [each for each in servers.find_servers(root, seen, []) if each.pid is not None]
 
 
 @pytest.mark.parametrize("path", ["/proc/kmsg", "/proc/self/environ", "/sys/kernel/mm/transparent_hugepage/enabled"])
@@ -70,7 +70,7 @@ def test_another_mount_of_the_same_is_the_same(tmp_path: Path) -> None:
 def test_an_account_names_so_much_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each process of nobody's that looks like a server could have had 200 MiB read, word by word."""
     most = 256 << 10  # less than it is, for the sake of a short test
-    monkeypatch.setattr("hugewise.audit.named.MOST_NAMED", most)
+    monkeypatch.setattr("hugewise.audit.servers.MOST_NAMED", most)
     large = tmp_path / "large.conf"
     large.write_text(f"include {large}\n" * 100 + "x 'y\n" * 12_500)
     (tmp_path / "other.conf").write_text("disable-thp no\n")

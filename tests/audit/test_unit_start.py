@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hugewise.audit import unit_files
+from hugewise.audit import systemd
 from hugewise.audit.root import Root
-from hugewise.audit.unit_start import unit_start
-from hugewise.deployment.unit_start import UnitStart
+from hugewise.audit.systemd import unit_start
+from hugewise.deployment.program import UnitStart
 from tests.requirements import need
 
 
@@ -69,7 +69,7 @@ def test_another_name_and_a_mask(tmp_path: Path) -> None:
 
 def test_the_services_of_this_host_are_read() -> None:
     root = Root()
-    names = [name for name in unit_files.services(root) if "@" not in name]
+    names = [name for name in systemd.service_files(root) if "@" not in name]
     need(bool(names), "services of systemd")
     found = [one for name in names if (one := unit_start(root, name)) is not None]
     assert any(one.starts for one in found)

@@ -7,14 +7,13 @@ import pytest
 from hugewise.audit.collect import collect
 from hugewise.audit.facts import UnitConfig
 from hugewise.audit.root import Root
-from hugewise.audit.unit_files import aliases, load, services
-from hugewise.audit.unit_text import directives, specified, words
+from hugewise.audit.systemd import directives, load_service, service_aliases, service_files, specified, words
 from tests.build.trees import Tree
 
 
 def unit(tree: Tree, name: str) -> UnitConfig:
     root = Root(tree.path)
-    return load(root, name, services(root).get(name)).config
+    return load_service(root, name, service_files(root).get(name)).config
 
 
 def variables(config: UnitConfig) -> dict[str, str]:
@@ -102,7 +101,7 @@ def test_drop_ins_for_templates_prefixes_and_all_services(tree: Tree) -> None:
     for folder, name in (("service", "1"), ("pg-@.service", "2"), ("pg-a@.service", "3"), ("pg-a@x.service", "4")):
         tree.put(f"/etc/systemd/system/{folder}.d/{name}.conf", f"[Service]\nEnvironment=MALLOC_CONF=n:{name}\n")
     root = Root(tree.path)
-    found = load(root, "pg-a@x.service", "/usr/lib/systemd/system/pg-a@.service").config
+    found = load_service(root, "pg-a@x.service", "/usr/lib/systemd/system/pg-a@.service").config
     assert [file.rpartition("/")[2] for file in found.files[1:]] == ["1.conf", "2.conf", "3.conf", "4.conf"]
     assert variables(found) == {"MALLOC_CONF": "n:4"}
 
@@ -119,7 +118,7 @@ def test_an_alias_is_the_service_that_it_leads_to(tree: Tree) -> None:
     tree.put("/usr/lib/systemd/system/redis-server.service", "[Service]\nExecStart=/usr/bin/app\n")
     tree.link("/etc/systemd/system/redis.service", "/usr/lib/systemd/system/redis-server.service")
     root = Root(tree.path)
-    assert aliases(root, services(root)) == {"redis.service": "redis-server.service"}
+    assert service_aliases(root, service_files(root)) == {"redis.service": "redis-server.service"}
 
 
 def test_drop_ins_for_another_name_of_a_service_count(tree: Tree) -> None:

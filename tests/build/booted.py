@@ -9,19 +9,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from hugewise.analysis.guest_arms import guests
-from hugewise.model.deployment import Deployment
-from hugewise.model.guest import Backing
-from hugewise.model.guest_record import GuestsRecord, KernelRecord, Option
+from hugewise.analysis.analysis import guests
+from hugewise.model.guest import Backing, GuestsRecord, KernelRecord, Option
 from hugewise.model.metric import COMMON, NOT_IN_EMULATION
 from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
+from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.results import CellResult, Results
 from hugewise.model.trial import Attempt, DeliveryThreshold
+from hugewise.stats.classical import summarise
 from hugewise.stats.family import conclude
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
-from hugewise.stats.summary import summarise
 from hugewise.store.records import ArmRecord, CellRecord
 from tests.build.restated import Levels, cell, restated, run
 from tests.build.results import cell_result

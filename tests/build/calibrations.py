@@ -8,8 +8,16 @@ from typing import Any
 
 import msgspec
 
-from hugewise.analysis.calibration import Calibrated, CalibrationRecord, identity, same
-from hugewise.analysis.calibration_figures import Agreement, Stream, relabelled, stream
+from hugewise.analysis.calibration import (
+    Agreement,
+    Calibrated,
+    CalibrationRecord,
+    Stream,
+    calibration_key,
+    identity,
+    relabelled,
+    stream,
+)
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 
@@ -17,7 +25,7 @@ __all__ = ["BASE", "KEY", "NOW", "THP", "agreed", "calibrated", "noise", "record
 
 BASE = Treatment(policy="base", mechanism="system", target=PageTarget("base", 4096))
 THP = Treatment(policy="thp", mechanism="system", target=PageTarget("thp", 2 << 20), advice="huge")
-KEY = same("chase", {"bytes": 1 << 20}, "ns_per_load")
+KEY = calibration_key("chase", {"bytes": 1 << 20}, "ns_per_load")
 NOW = 1_000_000.0
 
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hugewise.fleet.folder import FleetFolder
-from hugewise.fleet.orders import Cost, FleetQuestion, Installed
+from hugewise.fleet.inventory import Stratum
+from hugewise.fleet.protocol import Cost, FleetQuestion, Installed
 from hugewise.fleet.records import (
     Assigned,
     FleetClosed,
@@ -21,7 +22,6 @@ from hugewise.fleet.records import (
     RunSettled,
     RunShipped,
 )
-from hugewise.fleet.strata import Stratum
 from hugewise.store.records import CellRecord
 from tests.analysis.test_forecast import cell, the_study, write_run
 from tests.build.logs import rewritten

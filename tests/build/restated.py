@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from hugewise import published
-from hugewise.analysis.beside import beside
+from hugewise.analysis.published import published_rows
 from hugewise.model.metric import Metric
 from hugewise.model.results import CellResult, LeftOut, Results, Verdict
 from hugewise.model.trial import Attempt
@@ -73,7 +73,7 @@ def run(
 
 def restated(source: str, uses: Sequence[tuple[str, str | None]], arms: Mapping[str, str], results: Results) -> Results:
     """The run with the published side, as the analysis of a run makes it."""
-    return replace(results, beside=beside(published.load(source), uses, arms, results))
+    return replace(results, beside=published_rows(published.load(source), uses, arms, results))
 
 
 def lpc(stand_ins: tuple[str, ...] = ()) -> Results:

@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from hugewise.deployment import host as host_files
-from hugewise.model.deployment import Deployment
+from hugewise.deployment import configuration as host_files
 from hugewise.model.metric import Metric
 from hugewise.model.pages import HUGETLB, THP, PageTarget
+from hugewise.model.policy import Deployment
 from hugewise.model.results import ArmSummary, CellResult, Comparison, LeftOut, Results, Verdict
 from hugewise.model.trial import Attempt, Delivery
 from tests.build import trials

@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hugewise.model.deployment import Deployment
 from hugewise.model.metric import COMMON, Metric
 from hugewise.model.pages import THP, PageSizes, PageTarget
-from hugewise.model.policy import Mechanism, Policy, Treatment
+from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, RunsAs, Workload
-from hugewise.plan.plan import Arm, Cell
+from hugewise.plan.arms import Arm
+from hugewise.plan.plan import Cell
 from hugewise.study.load import read
 from hugewise.study.study import Study
 from tests.build.hosts import Files

@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from hugewise.model.coin import commitment
 from hugewise.model.metric import Metric
 from hugewise.model.pages import PageTarget
+from hugewise.model.randomisation import commitment
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Attempt, Block, Delivery
+from hugewise.stats.end_points import TailEffect
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast
-from hugewise.stats.tail import TailEffect
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Opened
 from hugewise.study.load import parse

@@ -10,7 +10,7 @@ from hugewise.model.pages import PageKind, PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Part, Places, RoleUse
 from hugewise.model.workload import Parameter, ParameterValue
-from hugewise.plan.parameters import typed
+from hugewise.plan.cells import typed
 from hugewise.study.keys import Place
 
 __all__ = ["BASE", "GIB", "GIGANTIC", "HUGE", "MIB", "PLACES", "POOL", "Said", "given", "treatment", "use"]

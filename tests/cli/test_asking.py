@@ -8,21 +8,21 @@ from typing import NoReturn
 
 import pytest
 
-from hugewise.cli import asking
+from hugewise.cli import request
 from hugewise.errors import HugewiseError, UserError
 from hugewise.session import session
 from tests.cli.conftest import Call
 
 
 def test_the_words_of_a_command_are_split_and_nothing_else_of_a_shell_is_there() -> None:
-    assert asking.words("prepare", None) == []
-    assert asking.words("prepare", "rm -f 'a b' $HOME;x >y") == ["rm", "-f", "a b", "$HOME;x", ">y"]
+    assert request.words("prepare", None) == []
+    assert request.words("prepare", "rm -f 'a b' $HOME;x >y") == ["rm", "-f", "a b", "$HOME;x", ">y"]
 
 
 @pytest.mark.parametrize("text", ["", "  ", "''", "rm 'a", "rm \\"])
 def test_a_command_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="--prepare") as caught:
-        asking.words("prepare", text)
+        request.words("prepare", text)
     assert "rm -f out.dat" in (caught.value.hint or "")
 
 
@@ -90,7 +90,7 @@ def test_a_command_that_begins_with_no_program_is_told_why(
     ],
 )
 def test_a_run_keeps_its_command_line_without_a_seed(given: object, kept: tuple[str, ...]) -> None:
-    assert asking.command_line(given) == kept
+    assert request.command_line(given) == kept
 
 
 class _BegunError(HugewiseError):

@@ -10,11 +10,10 @@ import pytest
 from rich.console import Console
 
 from hugewise.cli import doctor
-from hugewise.cli.doctor import Report, examine, render
-from hugewise.cli.facts import Facts
+from hugewise.cli.doctor import Facts, Report, examine, render
 from hugewise.errors import HugewiseError
 from hugewise.machine import noise, probe
-from hugewise.model.check import Check
+from hugewise.model.host import Check
 from hugewise.model.pages import HUGETLB, THP
 from hugewise.model.results import LeftOut
 from hugewise.plan.plan import Plan

@@ -14,12 +14,12 @@ import pytest
 from hugewise.cli import doctor
 from hugewise.cli.doctor import examine
 from hugewise.errors import UserError
-from hugewise.guests import accelerator, debian, foreseen, image, initramfs, kernels, nfs, program, requirements, survey
-from hugewise.guests.accelerator import NoKvm
-from hugewise.guests.kernels import tools
+from hugewise.guests import debian, hypervisor, image, kernels, nfs, packages, resources, survey
+from hugewise.guests.hypervisor import NoKvm
+from hugewise.guests.kernels import build
 from hugewise.host import network
-from hugewise.model.check import Check
 from hugewise.model.guest import Backing
+from hugewise.model.host import Check
 from hugewise.model.pages import THP
 from hugewise.model.results import LeftOut
 from hugewise.model.workload import Missing
@@ -55,28 +55,28 @@ def study(**guest: Any) -> Study:
 @pytest.fixture
 def able(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """A host that has all that guests need, and both kernels; nothing is booted."""
-    monkeypatch.setattr(program, "missing", lambda *_: None)
-    monkeypatch.setattr(program, "find", lambda *_: "/usr/bin/qemu-system-aarch64")
-    monkeypatch.setattr(program, "version", lambda _: "7.2.22")
-    monkeypatch.setattr(initramfs, "guest_probe", lambda _: Path("/share/probe-arm64"))
+    monkeypatch.setattr(hypervisor, "missing", lambda *_: None)
+    monkeypatch.setattr(hypervisor, "find_qemu", lambda *_: "/usr/bin/qemu-system-aarch64")
+    monkeypatch.setattr(hypervisor, "qemu_version", lambda _: "7.2.22")
+    monkeypatch.setattr(image, "guest_probe", lambda _: Path("/share/probe-arm64"))
     monkeypatch.setattr(
-        accelerator, "refusal", lambda _: NoKvm("guests of arm64 are emulated on this x86_64 host", "measure on arm64")
+        hypervisor, "refusal", lambda _: NoKvm("guests of arm64 are emulated on this x86_64 host", "measure on arm64")
     )
     monkeypatch.setattr(kernels, "available", lambda *_: kernel("arm64"))
     monkeypatch.setattr(survey, "find", lambda *_: SURVEY)
     monkeypatch.setattr(image, "cached", lambda *_: False)
     monkeypatch.setattr(image, "missing", lambda: ())
-    monkeypatch.setattr(foreseen, "foreseen", lambda *_: foreseen.Foreseen((IMAGE,), 120_000_000))
-    monkeypatch.setattr(foreseen, "to_fetch", lambda packages: sum(each.size for each in packages))
+    monkeypatch.setattr(packages, "package_sizes", lambda *_: packages.Foreseen((IMAGE,), 120_000_000))
+    monkeypatch.setattr(packages, "to_fetch", lambda packages: sum(each.size for each in packages))
     monkeypatch.setattr(debian, "missing", lambda: ())
-    monkeypatch.setattr(tools, "missing", lambda _: ())
+    monkeypatch.setattr(build, "missing_tools", lambda _: ())
     return monkeypatch
 
 
 def of_guests(
     read: Study, *packages: str, beside: tuple[LeftOut, ...] = (), privileged: bool = True
 ) -> dict[str, Check]:
-    found = list(requirements.checks(read, packages, beside, privileged=privileged))
+    found = list(resources.checks(read, packages, beside, privileged=privileged))
     assert {check.section for check in found} == {"its guests"}
     return {check.name: check for check in found}
 
@@ -101,8 +101,8 @@ def test_what_guests_need_is_a_section_of_a_studys_doctor(able: pytest.MonkeyPat
 
 
 def test_a_host_without_qemu_or_agent_is_told_how_to_get_them(able: pytest.MonkeyPatch) -> None:
-    able.setattr(program, "missing", lambda *_: QEMU)
-    able.setattr(initramfs, "guest_probe", lambda _: Missing("no probe for guests of arm64: make guest-probes"))
+    able.setattr(hypervisor, "missing", lambda *_: QEMU)
+    able.setattr(image, "guest_probe", lambda _: Missing("no probe for guests of arm64: make guest-probes"))
     found = of_guests(study())
     assert (found["QEMU"].state, found["QEMU"].cure) == ("missing", "apt install qemu-system-arm")
     assert found["agent"].state == "missing"
@@ -141,8 +141,8 @@ def test_what_guests_lack_is_found_without_the_library() -> None:
 
 def test_a_kernel_that_is_not_there_yet_says_what_the_first_run_does(able: pytest.MonkeyPatch) -> None:
     able.setattr(kernels, "available", lambda *_: None)
-    able.setattr(tools, "missing", lambda _: (Missing("no aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),))
-    found = list(requirements.checks(study(), (), privileged=True))
+    able.setattr(build, "missing_tools", lambda _: (Missing("no aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),))
+    found = list(resources.checks(study(), (), privileged=True))
     by_name = {name: [check for check in found if check.name == name] for name in ("kernel 4k", "kernel 64k")}
     assert [check.finding for check in by_name["kernel 4k"]] == [
         "linux-image-arm64 of Debian trixie (34.5 MB): the first run fetches it"
@@ -153,18 +153,18 @@ def test_a_kernel_that_is_not_there_yet_says_what_the_first_run_does(able: pytes
 
 
 def test_one_line_installs_all_that_the_guests_of_a_study_lack(able: pytest.MonkeyPatch) -> None:
-    able.setattr(program, "missing", lambda *_: QEMU)
+    able.setattr(hypervisor, "missing", lambda *_: QEMU)
     able.setattr(kernels, "available", lambda *_: None)
-    able.setattr(tools, "missing", lambda _: (Missing("no bison", "bison"), Missing("no gelf.h", "libelf-dev")))
+    able.setattr(build, "missing_tools", lambda _: (Missing("no bison", "bison"), Missing("no gelf.h", "libelf-dev")))
     able.setattr(nfs, "missing", lambda: (Missing("no NFS server", "nfs-ganesha nfs-ganesha-vfs"),))
-    checks = requirements.checks(study(network="user", nfs=True), (), privileged=True)
+    checks = resources.checks(study(network="user", nfs=True), (), privileged=True)
     report = examine(Files(FILES, root=True), msgspec.structs.replace(FACTS, apt=True), guests=checks)
     assert report.packages == ("bison", "libelf-dev", "nfs-ganesha", "nfs-ganesha-vfs", "qemu-system-arm")
     assert report.install == "apt install bison libelf-dev nfs-ganesha nfs-ganesha-vfs qemu-system-arm"
     assert report.install in text(report)
     # What its kernels are built with is not asked for where none is built.
     able.setattr(kernels, "available", lambda *_: kernel("arm64"))
-    report = examine(Files(FILES, root=True), FACTS, guests=requirements.checks(study(), (), privileged=True))
+    report = examine(Files(FILES, root=True), FACTS, guests=resources.checks(study(), (), privileged=True))
     assert report.packages == ("qemu-system-arm",)
 
 
@@ -172,7 +172,7 @@ def test_an_accelerator_that_the_study_insists_on_must_be_there(able: pytest.Mon
     insists = of_guests(study(accelerator="kvm"))["accelerator"]
     assert insists.state == "missing"
     assert "auto" in (insists.cure or "")
-    able.setattr(accelerator, "refusal", lambda _: None)
+    able.setattr(hypervisor, "refusal", lambda _: None)
     assert of_guests(study())["accelerator"].state == "ok"
     counts = of_guests(study(counting=True))["accelerator"]
     assert (counts.state, counts.finding) == ("ok", "tcg: instructions are counted by emulation")
@@ -192,7 +192,7 @@ def test_what_fetches_and_makes_is_asked_for_where_something_is_to_be_made(able:
     able.setattr(debian, "missing", lambda: (Missing("no apt-get", "apt"), Missing("no dpkg-deb", "dpkg")))
     able.setattr(image, "missing", lambda: (Missing("no mke2fs", "e2fsprogs"),))
     assert not {"packages", "image"} & of_guests(study()).keys()  # both kernels are here, and no image is wanted
-    found = list(requirements.checks(study(), ["gcc"], privileged=True))
+    found = list(resources.checks(study(), ["gcc"], privileged=True))
     assert [(check.name, check.packages) for check in found if check.state == "missing"] == [
         ("packages", ("apt",)),
         ("packages", ("dpkg",)),
@@ -277,7 +277,7 @@ def test_doctor_of_a_study_that_lacks_qemu_ends_with_1(
     able.setenv("COLUMNS", "100")
     assert doctor.main(path, as_json=False) == 0
     capsys.readouterr()
-    able.setattr(program, "missing", lambda *_: QEMU)
+    able.setattr(hypervisor, "missing", lambda *_: QEMU)
     assert doctor.main(path, as_json=False) == 1
     said = capsys.readouterr().out
     assert "its guests" in said

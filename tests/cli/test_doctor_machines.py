@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hugewise.audit.machines import of_host
+from hugewise.audit.collect import of_host
 from hugewise.audit.root import Root
 from hugewise.cli.doctor import examine
-from hugewise.model.check import Check
+from hugewise.model.host import Check
 from tests.build.hosts import Files
 from tests.cli.test_doctor import FACTS, FILES, text
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise.cli.facts import PROGRAMS, gather, leftover
+from hugewise.cli.doctor import PROGRAMS, gather, leftover
 from hugewise.host.ledger import JournalClosed, JournalOpened
 from hugewise.host.local_host import LocalHost
 from tests.build import known

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-from hugewise.fleet import conduct, examining
+from hugewise.fleet import conduct
 from tests.cli.conftest import Call
 
 STUDY = """
@@ -30,7 +30,7 @@ def test_a_misspelt_cell_is_refused_before_any_host_is_contacted(
         raise AssertionError("a host was contacted")
 
     monkeypatch.setattr(conduct, "begin", contacted)
-    monkeypatch.setattr(examining, "told", contacted)
+    monkeypatch.setattr(conduct, "print_examination", contacted)
     monkeypatch.chdir(tmp_path)
     Path("tiny.toml").write_text(STUDY)
     Path("hosts.toml").write_text('[[host]]\nname = "a"\nssh = "a.example"\n')

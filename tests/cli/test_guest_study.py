@@ -12,13 +12,13 @@ from click.testing import CliRunner
 from hugewise.cli import guest_study
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
-from hugewise.guests import virsh
-from hugewise.guests.domain_study import StudyWish
+from hugewise.guests import domain_study
+from hugewise.guests.domain_study import StudyRequest
 from tests.build.studies import FakeHost
 from tests.guests.test_domain_study import DB1, GIB, OFFER, POOLS, THP
 
 MEMORY = "MemTotal: {} kB\nMemAvailable: {} kB\nHugepagesize: 2048 kB\n"
-LOAD = StudyWish(load=("app",), packages=("app",))
+LOAD = StudyRequest(load=("app",), packages=("app",))
 RATE = "rate,higher,1/s=regex:([0-9.]+) per s"
 OTHERS = {
     "/proc/400/cmdline": "\0".join(("/usr/bin/kvm", "-id", "100", "-m", "2048", "")),
@@ -30,7 +30,7 @@ def written(total: int, free: int, **files: str) -> tuple[list[str], str]:
     """Arms, and the text, of the domain's study on a host of root's with so much memory: the domain has 2 GiB."""
     told = {**POOLS, f"{THP}/enabled": "[madvise]", f"{THP}/shmem_enabled": "[never]"}
     host = FakeHost({**told, "/proc/meminfo": MEMORY.format(total >> 10, free >> 10), **files})
-    text, _ = guest_study.write(DB1.read_bytes(), "db1.xml", StudyWish(workload="fault"), host)
+    text, _ = guest_study.write(DB1.read_bytes(), "db1.xml", StudyRequest(workload="fault"), host)
     return [use["name"] for use in tomllib.loads(text)["policies"]], text
 
 
@@ -51,8 +51,8 @@ def test_a_pool_leaves_the_host_what_a_run_would_leave_it() -> None:
 @pytest.mark.parametrize(
     ("asked", "judged"),
     [
-        (StudyWish(workload="fault"), "# Judged: ns_per_page under KVM; where guests are emulated: page_faults."),
-        (StudyWish(workload="fault", metric="page_faults"), "# Judged: page_faults."),
+        (StudyRequest(workload="fault"), "# Judged: ns_per_page under KVM; where guests are emulated: page_faults."),
+        (StudyRequest(workload="fault", metric="page_faults"), "# Judged: page_faults."),
         (LOAD, "# Judged: wall_s under KVM; where guests are emulated: page_faults."),
         (
             msgspec.structs.replace(LOAD, values=(RATE,), metric="rate"),
@@ -60,7 +60,7 @@ def test_a_pool_leaves_the_host_what_a_run_would_leave_it() -> None:
         ),
     ],
 )
-def test_the_file_says_by_what_its_arms_are_judged(asked: StudyWish, judged: str) -> None:
+def test_the_file_says_by_what_its_arms_are_judged(asked: StudyRequest, judged: str) -> None:
     host = FakeHost({**POOLS, "/proc/meminfo": MEMORY.format(24 * GIB >> 10, 8 * GIB >> 10)})
     text, _ = guest_study.write(DB1.read_bytes(), "db1.xml", asked, host)
     assert text.endswith(f"\n{judged}\n")
@@ -101,7 +101,7 @@ def test_what_no_guest_could_run_is_refused_at_once(
     ],
 )
 def test_the_host_that_a_connection_leads_to(uri: str, host: str | None) -> None:
-    assert virsh.elsewhere(uri) == host
+    assert domain_study.elsewhere(uri) == host
 
 
 def test_a_domain_of_another_host_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_domain_of_another_host_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
     def dumped(uri: str, name: str) -> bytes:
         return DB1.read_bytes()
 
-    monkeypatch.setattr(virsh, "dumpxml", dumped)
+    monkeypatch.setattr(domain_study, "dumpxml", dumped)
     monkeypatch.setattr("hugewise.cli.guest_study._offer", lambda *_: OFFER)
     for uri, noted in (("qemu+ssh://root@db.example/system", True), ("qemu:///system", False)):
         out = tmp_path / f"{noted}.toml"

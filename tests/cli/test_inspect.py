@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hugewise.cli import inspect_watch
+from hugewise.cli import inspect_show
 from hugewise.cli.inspect_reference import inspect_reference
 from hugewise.inspection.inspected import FORMAT, Inspection
 from tests.cli.conftest import HUGEWISE, Call
@@ -137,5 +137,5 @@ def _read(descriptor: int, until: bytes) -> bytes:
 
 
 def test_a_pause_is_ten_times_as_long_as_a_look() -> None:
-    assert inspect_watch.pause(2, 0.01) == 2
-    assert inspect_watch.pause(2, 0.9) == 9
+    assert inspect_show.pause(2, 0.01) == 2
+    assert inspect_show.pause(2, 0.9) == 9

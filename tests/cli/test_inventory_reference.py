@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from hugewise.cli.inventory_reference import inventories_reference
-from hugewise.fleet.entries import ClientEntry, FleetTable, HostEntry
-from hugewise.fleet.inventory import Inventory, parse
+from hugewise.fleet.inventory import ClientEntry, FleetTable, HostEntry, Inventory, parse
 from hugewise.study.keys import keys_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "inventory.md"

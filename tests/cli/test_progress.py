@@ -11,8 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from hugewise.cli.intervals import Intervals, bar
-from hugewise.cli.progress import shown
+from hugewise.cli.progress import Intervals, bar, show_progress
 from hugewise.session.progress import AttemptStarted, BlockEnded, OpenComparison, Started
 from hugewise.stats.sequential import Sequential
 from tests.build.trials import CONTRAST, block
@@ -23,7 +22,7 @@ def test_a_log_has_a_line_within_a_block_that_takes_long(monkeypatch: pytest.Mon
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     out = io.StringIO()
-    with shown(out) as listener:
+    with show_progress(out) as listener:
         listener(Started("r", "f", 3, 0, None))
         listener(AttemptStarted(1, "build", "base"))
         now += 60
@@ -108,7 +107,7 @@ def live(monkeypatch: pytest.MonkeyPatch, *events: BlockEnded) -> str:
     monkeypatch.setenv("LINES", "24")
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w", encoding="utf-8") as stream:
-        with shown(stream) as listener:
+        with show_progress(stream) as listener:
             listener(Started("r", "f", 40, 0, None))
             for event in events:
                 now += 10.0
@@ -137,7 +136,7 @@ def test_looking_takes_no_more_than_a_hundredth_of_the_time(monkeypatch: pytest.
         return ()
 
     ours, theirs = pty.openpty()
-    with os.fdopen(theirs, "w", encoding="utf-8") as stream, shown(stream) as listener:
+    with os.fdopen(theirs, "w", encoding="utf-8") as stream, show_progress(stream) as listener:
         for number in range(1, 101):
             now += 10.0
             listener(BlockEnded(number, "chase", "complete", number, 100, 10.0, 0, slow))

@@ -9,10 +9,10 @@ from hugewise import workloads
 from hugewise.cli.reference import studies_reference
 from hugewise.model.guest import Backing
 from hugewise.model.metric import COMMON
-from hugewise.study.backing import BackingUse
 from hugewise.study.keys import keys_of
 from hugewise.study.load import read
 from hugewise.study.study import Study
+from hugewise.study.tables import BackingUse
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "study.md"
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from hugewise.audit import unit_files
+from hugewise.audit import systemd
 from hugewise.audit.root import Root
-from hugewise.cli.unit_start import of_host
+from hugewise.cli.unit import of_host
 from hugewise.errors import UserError
 from tests.requirements import need
 
 
 def test_a_service_of_this_host_is_found_by_its_name() -> None:
-    names = [name for name in unit_files.services(Root()) if "@" not in name]
+    names = [name for name in systemd.service_files(Root()) if "@" not in name]
     need(bool(names), "services of systemd")
     found = next(one for name in names if (one := of_host(name.removesuffix(".service"))) is not None and one.starts)
     assert found.name in names

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hugewise.model.client import ClientHost
+from hugewise.model.host import ClientHost
 from tests.build import sshd
 
 __all__ = ["Elsewhere", "elsewhere"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.clients import network
-from hugewise.clients.below import Below
+from hugewise.clients.host import RemoteProcessTree
 from hugewise.errors import MachineError, UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
@@ -34,7 +34,7 @@ def _until_said(path: Path) -> None:
 
 
 def test_programs_are_seen_and_launchers_are_not(there: Live) -> None:
-    below = Below(there.machine.agent)
+    below = RemoteProcessTree(there.machine.agent)
     assert below.processes() == []
     told = job(there.folder / "job", "/bin/sh", "-c", "sleep 60 & echo $$ $!; wait")
     running = there.machine.start(told)
@@ -50,7 +50,7 @@ def test_programs_are_seen_and_launchers_are_not(there: Live) -> None:
 
 
 def test_cpu_time_is_counted_of_what_runs_and_of_what_has_ended(there: Live) -> None:
-    below = Below(there.machine.agent)
+    below = RemoteProcessTree(there.machine.agent)
     before = below.used()
     told = job(there.folder / "job", "/usr/bin/env", "python3", "-c", SPIN + "time.sleep(60)")
     running = there.machine.start(told)
@@ -67,9 +67,9 @@ def test_cpu_time_is_counted_of_what_runs_and_of_what_has_ended(there: Live) -> 
 
 def test_what_a_program_says_there_is_heard_and_a_failure_has_its_words(there: Live) -> None:
     environment = dict(there.machine.environment)
-    assert network.said(there.machine, ("/bin/echo", "yes"), (None, None), environment) == "yes\n"
+    assert network.output_of(there.machine, ("/bin/echo", "yes"), (None, None), environment) == "yes\n"
     with pytest.raises(MachineError, match="/bin/sh: no such thing"):
-        network.said(there.machine, ("/bin/sh", "-c", "echo no such thing >&2; exit 3"), (None, None), environment)
+        network.output_of(there.machine, ("/bin/sh", "-c", "echo no such thing >&2; exit 3"), (None, None), environment)
 
 
 def test_addresses_and_interfaces_of_this_host() -> None:
@@ -101,7 +101,7 @@ def test_a_server_that_does_not_listen_yet_is_asked_again(monkeypatch: pytest.Mo
             '{"end": {"streams": [{"sender": {"min_rtt": 40}}]}}',
         ]
     )
-    monkeypatch.setattr(network, "said", lambda *_: next(answers))
+    monkeypatch.setattr(network, "output_of", lambda *_: next(answers))
     monkeypatch.setattr(network, "_PAUSE_S", 0.0)
     assert network._first(LocalMachine(), ("iperf3",), (None, None)) == pytest.approx(40e-6)
     assert next(answers, None) is None

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 import hugewise
-from hugewise.attempt.performance import Performance
-from hugewise.clients import ssh
+from hugewise.attempt.service import ServiceDriver
+from hugewise.clients import host
 from hugewise.session import progress
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Noted, Run
@@ -320,7 +320,7 @@ def meanwhile(
 
     with ThreadPoolExecutor(1) as beside_it:
 
-        def hold(play: Performance) -> None:
+        def hold(play: ServiceDriver) -> None:
             if not begun and len([*results.glob("elsewhere/*/attempts/b*")]) >= 2:
                 servers = play.stage.tested.processes()
                 for pid in servers:
@@ -335,10 +335,10 @@ def meanwhile(
 
 @pytest.mark.soak
 def test_a_cut_link_fails_that_attempt_alone(there: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ssh, "_WATCHED_S", 0.3)
-    monkeypatch.setattr(ssh, "_PATIENCE_S", 1.0)
-    monkeypatch.setattr(ssh, "SILENCE_S", 2)
-    monkeypatch.setattr(ssh, "_CONNECT_S", 1)
+    monkeypatch.setattr(host, "_WATCHED_S", 0.3)
+    monkeypatch.setattr(host, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(host, "SILENCE_S", 2)
+    monkeypatch.setattr(host, "_CONNECT_S", 1)
 
     def cut() -> None:
         there.link("down")

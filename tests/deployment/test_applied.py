@@ -20,14 +20,13 @@ from pathlib import Path
 import pytest
 from bench.kept import Turn, kept_settings
 
-from hugewise.deployment import servers
+from hugewise.deployment import configuration
 from hugewise.deployment.program import LAUNCHER, Destination, UnitFacts, for_program
 from hugewise.errors import LockedError
 from hugewise.host.local_host import LocalHost
 from hugewise.host.pool import pool_folder
-from hugewise.model.deployment import DeployedFile, FileKind
 from hugewise.model.pages import THP, PageSizes
-from hugewise.model.policy import Mechanism, Treatment
+from hugewise.model.policy import DeployedFile, FileKind, Mechanism, Treatment
 from hugewise.policies import discover
 from tests.deployment.test_kinds import one, place
 from tests.deployment.test_quoting import of_systemd
@@ -247,7 +246,7 @@ def test_settings_of_the_host(turned: Turn, program: str, folder: Path, policy: 
 
 def test_redis_reads_its_file(turned: Turn, folder: Path) -> None:
     server, client = need_program("redis-server", "redis-server"), need_program("redis-cli", "redis-tools")
-    file = place(servers.redis(disable_thp=False), folder)
+    file = place(configuration.redis(disable_thp=False), folder)
     file.parent.chmod(0o755)
     turned({ENABLED: "always", HUGE: "inherit"})
     for disabled, look in ((True, refused), (False, verified)):
@@ -263,7 +262,7 @@ def test_redis_reads_its_file(turned: Turn, folder: Path) -> None:
 
 def test_memcached_reads_its_file(turned: Turn, folder: Path) -> None:
     server = need_program("memcached", "memcached")
-    option = servers.memcached().content.strip()
+    option = configuration.memcached().content.strip()
     turned({ENABLED: "madvise", HUGE: "inherit"})
     for words, look in (((), refused), ((option,), verified)):
         path = folder / f"socket{len(words)}"
@@ -294,7 +293,7 @@ def test_postgresql_reads_its_file(turned: Turn, folder: Path) -> None:
         [found[-1] / "initdb", "-D", data, "-A", "trust", "-U", "nobody", "--no-sync"], user=known.pw_uid,
         group=known.pw_gid, extra_groups=[], check=True, capture_output=True, cwd="/",
     )  # fmt: skip
-    file = place(servers.postgresql({"huge_pages": "on"}), data)
+    file = place(configuration.postgresql({"huge_pages": "on"}), data)
     file.chmod(0o644)
     (data / "postgresql.conf").write_text(
         f"include_dir = '{file.parent}'\nshared_buffers = 64MB\nlisten_addresses = ''\n"
@@ -314,7 +313,7 @@ def test_mariadb_reads_its_file(turned: Turn, folder: Path) -> None:
     data.mkdir()
     os.chown(data, known.pw_uid, known.pw_gid)
     said(install, "--no-defaults", f"--datadir={data}", "--user=nobody", "--auth-root-authentication-method=normal")
-    file = place(servers.mariadb(large=True), folder)
+    file = place(configuration.mariadb(large=True), folder)
     path = data / "socket"
     words = (
         server, f"--defaults-file={file}", f"--datadir={data}", "--skip-networking", f"--socket={path}",

@@ -9,14 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hugewise.deployment import program, quoting, servers
-from hugewise.deployment.host import boot, now, sysctl, tmpfiles, tuned
+from hugewise.deployment import configuration, program, quoting
+from hugewise.deployment.configuration import boot, now, sysctl, tmpfiles, tuned
 from hugewise.deployment.program import BY_HAND, Destination, UnitFacts, for_program, of_unit, unit_facts
 from hugewise.host.local_host import LocalHost
 from hugewise.machine.proc import meminfo
-from hugewise.model.deployment import UNREAD, DeployedFile, FileKind
 from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
+from hugewise.model.policy import UNREAD, DeployedFile, FileKind, Treatment
 from tests import golden
 from tests.build.hosts import Files
 from tests.deployment.test_quoting import HOSTILE
@@ -248,7 +247,7 @@ def test_what_no_tool_here_reads_is_kept() -> None:
 def test_mariadb_reads_its_file(tmp_path: Path) -> None:
     tool = need_program("mariadbd", "mariadb-server-core")
     for large, word in ((True, "TRUE"), (False, "FALSE")):
-        path = place(servers.mariadb(large=large), tmp_path)
+        path = place(configuration.mariadb(large=large), tmp_path)
         command = [tool, f"--defaults-file={path}", "--help", "--verbose"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert (
@@ -262,7 +261,7 @@ def test_mariadb_reads_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bad", [{"huge_pages": "on\nport = 1"}, {"a b": "on"}])
 def test_settings_of_postgresql_are_plain(bad: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="not a plain word"):
-        servers.postgresql(bad)
+        configuration.postgresql(bad)
 
 
 def test_a_unit_keeps_its_name_in_every_command() -> None:
@@ -279,7 +278,7 @@ def test_a_unit_keeps_its_name_in_every_command() -> None:
 @pytest.mark.parametrize("kind", ["redis", "memcached"])
 def test_what_is_appended_is_no_part_of_the_last_line(kind: str, last: str, tmp_path: Path) -> None:
     """A file whose last line is open would have had another password, or none."""
-    file = servers.redis(disable_thp=False) if kind == "redis" else servers.memcached()
+    file = configuration.redis(disable_thp=False) if kind == "redis" else configuration.memcached()
     conf, mine = tmp_path / f"{kind}.conf", tmp_path / "mine"
     conf.write_text(last)
     mine.write_text(file.content)

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hugewise.deployment import quoting
-from hugewise.deployment.evidence import with_evidence
-from hugewise.deployment.host import boot, now, sysctl, tmpfiles, tuned
+from hugewise.deployment.configuration import boot, now, sysctl, tmpfiles, tuned, with_evidence
 from hugewise.errors import UserError
-from hugewise.guests.deployment import deployed
-from hugewise.model.deployment import Deployment
+from hugewise.guests.libvirt import deployed
 from hugewise.model.guest import Backing
+from hugewise.model.policy import Deployment
 
 HOSTILE = (
     "a b",
@@ -119,7 +118,7 @@ EVIDENCE = ("Run a\nvm.nr_hugepages = 9 \\", "x --> <y/> <!-- -- \x1b[2J", "-" *
 
 @pytest.mark.parametrize("file", [now({"/sys/x": "1"}), tmpfiles({"/sys/x": "1"}), sysctl(5), boot(("a=b",))])
 def test_evidence_is_comments_alone(file: object) -> None:
-    from hugewise.model.deployment import DeployedFile
+    from hugewise.model.policy import DeployedFile
 
     assert isinstance(file, DeployedFile)
     made = with_evidence(file, EVIDENCE).content

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.deployment.program import BY_HAND, Destination, UnitFacts, for_program, of_unit
-from hugewise.deployment.unit_start import UnitStart, completed
-from hugewise.model.deployment import DeployedFile
+from hugewise.deployment.program import BY_HAND, Destination, UnitFacts, UnitStart, completed, for_program, of_unit
 from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
+from hugewise.model.policy import DeployedFile, Treatment
 from tests.deployment.test_kinds import ADVISED, OFF, POOL, one, place
 from tests.requirements import need_program
 

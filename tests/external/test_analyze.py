@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.external.analyze import analyze
+from hugewise.external.compare import AnalysisPlan, ExternalComparison, ExternalResults, encode
 from hugewise.external.reader import Ask, DataError
-from hugewise.external.types import AnalysisPlan, ExternalComparison, ExternalResults, encode
 from hugewise.report.document import Heading, Line, Points, Table, Verdicts, brief
 from hugewise.report.external import report, sentence, write
 from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE

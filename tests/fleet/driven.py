@@ -12,8 +12,7 @@ from typing import Any
 
 import hugewise
 from hugewise.fleet.folder import FleetFolder
-from hugewise.fleet.records import RunShipped
-from hugewise.fleet.state import FleetState
+from hugewise.fleet.records import FleetState, RunShipped
 from hugewise.model.results import Results
 from tests.fleet.harness import Rack
 from tests.wait import until

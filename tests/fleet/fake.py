@@ -24,10 +24,10 @@ def main() -> None:
     verb, *words = sys.argv[1:]
     if verb == "fleet":  # as `begin_keeping` has it
         from hugewise.fleet.keeper import Keeper
-        from hugewise.fleet.kept import Spooled
+        from hugewise.fleet.spool import SpoolEntry
 
         os.set_inheritable(int(words[2]), False)
-        Keeper(Spooled(Path(words[1])), THIS, (0.05,), 0.3).keep()
+        Keeper(SpoolEntry(Path(words[1])), THIS, (0.05,), 0.3).keep()
         return
     if verb == "restore":
         print("nothing to restore")

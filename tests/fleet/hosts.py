@@ -14,17 +14,15 @@ from typing import Self
 import msgspec
 
 from hugewise.errors import HostLostError
-from hugewise.fleet import keeper, orders, spool
+from hugewise.fleet import host_agent, keeper, protocol
 from hugewise.fleet.coordinator import Coordinator, rules_of
 from hugewise.fleet.decision import Act
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.installation import installed
-from hugewise.fleet.inventory import Inventory, parse
-from hugewise.fleet.kept import KeptState, Spooled
-from hugewise.fleet.orders import FleetQuestion, HostAnswer, HostOrder
-from hugewise.fleet.place import HostPlace
-from hugewise.fleet.records import FleetOpened, HostGreeted, Stood
-from hugewise.fleet.strata import Stratum, stratum
+from hugewise.fleet.inventory import Inventory, Stratum, parse, stratum
+from hugewise.fleet.protocol import FleetQuestion, HostAnswer, HostOrder, HostPlace
+from hugewise.fleet.records import FleetOpened, HostGreeted, QueueStatus
+from hugewise.fleet.spool import KeptState, SpoolEntry
 from hugewise.store.folder import RunFolder
 
 __all__ = ["RECORDED", "STRATUM", "Fleet", "Inline", "Killed", "PlayedHost", "PlayedHosts"]
@@ -70,7 +68,7 @@ class PlayedHost:
     def start(self, folder: Path, lock: int) -> None:
         """In the place of a keeper: the run is under way. Nobody holds its lock, so that each look comes here."""
         del lock
-        spooled = Spooled(folder)
+        spooled = SpoolEntry(folder)
         if spooled.kept().state == "running":
             return
         self.starts += 1
@@ -81,14 +79,14 @@ class PlayedHost:
 
     def played(self, order: HostOrder) -> None:
         """One look further: it has ended after so many."""
-        if not isinstance(order, orders.LookOrder):
+        if not isinstance(order, protocol.LookOrder):
             return
-        spooled = Spooled(self.spool / order.assignment.fleet / str(order.assignment.number))
+        spooled = SpoolEntry(self.spool / order.assignment.fleet / str(order.assignment.number))
         begun, kept = spooled.ordered(), spooled.kept()
         if begun is None or kept.state != "running":
             return
         if spooled.to_end():
-            keeper.conclude(spooled, begun, KeptState(state="interrupted", reason=orders.ENDED))
+            keeper.conclude(spooled, begun, KeptState(state="interrupted", reason=protocol.ENDED))
         elif kept.closed + 1 >= self.looks:
             state = "ended" if self.fails is None else "failed"
             keeper.conclude(spooled, begun, KeptState(state=state, closed=self.looks, reason=self.fails))  # type: ignore[arg-type]
@@ -100,10 +98,10 @@ class PlayedHost:
             raise HostLostError(f"{self.name}: No route to host")
         self.obeyed.append(order)
         self.played(order)
-        said = spool.answered(orders.encode(order), HostPlace(self.spool, None, self.start))
+        said = host_agent.answered(protocol.encode(order), HostPlace(self.spool, None, self.start))
         if self.lost:
             raise HostLostError(f"{self.name}: the answer was lost")
-        return orders.decode_answer(said)
+        return protocol.decode_answer(said)
 
 
 class PlayedHosts:
@@ -203,7 +201,7 @@ class Fleet:
             )
         measuring = self.names if self.measuring is None else self.measuring
         spare = tuple(name for name in self.names if name not in measuring)
-        self.folder.append(Stood(t=1.0, measuring=tuple(measuring), spare=spare))
+        self.folder.append(QueueStatus(t=1.0, measuring=tuple(measuring), spare=spare))
 
     def coordinator(self, on_step: Callable[[str], None] = lambda _: None, *, ending: bool = False) -> Coordinator:
         found = Coordinator(

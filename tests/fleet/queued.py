@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.fleet import queue, slurm
+from hugewise.fleet import slurm
 from hugewise.machine import programs
 
 __all__ = ["QueuedSlurm"]
@@ -68,7 +68,7 @@ class QueuedSlurm:
         # Root's programs are looked for in folders of its own alone.
         monkeypatch.setattr(programs, "PATH", f"{programs_}:{programs.PATH}")
         monkeypatch.setenv("PATH", f"{programs_}:{programs.PATH}")
-        monkeypatch.setattr(queue, "_FRESH_S", 0.0)  # what a test has become of a job is seen at once
+        monkeypatch.setattr(slurm, "_FRESH_S", 0.0)  # what a test has become of a job is seen at once
         monkeypatch.setattr(slurm, "_POLL_S", 0.0)
 
     def told(self, program: str) -> list[str]:

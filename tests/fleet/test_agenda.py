@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from bench import placement
 
-from hugewise.fleet.agenda import Agenda
-from hugewise.fleet.decision import Act, Decision
+from hugewise.fleet.decision import Act, Agenda, Decision
 
 ALL = 1 << 30
 

@@ -15,10 +15,10 @@ from click.testing import CliRunner
 
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
-from hugewise.fleet import conduct, confirming, summaries
+from hugewise.fleet import conduct, confirming, pooled
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.inventory import Inventory
-from hugewise.fleet.state import FleetState
+from hugewise.fleet.records import FleetState
 from hugewise.model.fleet import TransferredVerdict
 from tests.build import known
 from tests.build.fleets import FAST, SLOW, FleetHostMade, a_fleet, stratum
@@ -30,7 +30,7 @@ FLEET = tuple(FleetHostMade(f"fast-{number}", FAST, -0.10 + 0.002 * number) for 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are read in this process: others would take longer to start than a few runs to be read."""
-    monkeypatch.setattr(summaries, "_MANY", 1 << 30)
+    monkeypatch.setattr(pooled, "_MANY", 1 << 30)
 
 
 @pytest.fixture(scope="module")

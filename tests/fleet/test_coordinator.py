@@ -13,14 +13,13 @@ import pytest
 
 from hugewise.analysis.analysis import analyze
 from hugewise.errors import HostLostError, HugewiseError, LockedError, StorageError
-from hugewise.fleet import orders, status
+from hugewise.fleet import protocol, status
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.inventory import parse
-from hugewise.fleet.orders import BeginOrder, EndOrder, ForgetOrder, HostOrder, ReadOrder
-from hugewise.fleet.records import Assigned, FleetClosed, HostGone, HostReturned, RunShipped
+from hugewise.fleet.protocol import BeginOrder, EndOrder, ForgetOrder, HostOrder, ReadOrder
+from hugewise.fleet.records import Assigned, FleetClosed, FleetState, HostGone, HostReturned, RunShipped
 from hugewise.fleet.shipping import Room
-from hugewise.fleet.state import FleetState
-from hugewise.model.clock import Clock
+from hugewise.model.host import Clock
 from tests.fleet.hosts import RECORDED, Fleet, Killed
 
 
@@ -109,9 +108,9 @@ def test_killed_before_any_step_nothing_is_lost_or_twice(tmp_path: Path) -> None
 
 
 def broken_off(
-    answer: Callable[[HostOrder], orders.HostAnswer], kind: type
-) -> Callable[[HostOrder], orders.HostAnswer]:
-    def killed(order: HostOrder) -> orders.HostAnswer:
+    answer: Callable[[HostOrder], protocol.HostAnswer], kind: type
+) -> Callable[[HostOrder], protocol.HostAnswer]:
+    def killed(order: HostOrder) -> protocol.HostAnswer:
         found = answer(order)
         if isinstance(order, kind):
             raise Killed(type(order).__name__)
@@ -152,7 +151,7 @@ def test_a_host_that_is_gone_for_a_while_is_waited_for(tmp_path: Path) -> None:
 
     def cut(host: str, order: HostOrder) -> None:
         nonlocal looks
-        if host == "a" and isinstance(order, orders.LookOrder):
+        if host == "a" and isinstance(order, protocol.LookOrder):
             looks += 1
             if looks in (1, 2):
                 raise HostLostError("a: No route to host")
@@ -171,7 +170,7 @@ def test_a_lost_host_is_replaced_and_what_it_brings_later_is_late(tmp_path: Path
     host = fleet.host("a")
 
     def lose(name: str, order: HostOrder) -> None:
-        if name == "a" and isinstance(order, orders.LookOrder):
+        if name == "a" and isinstance(order, protocol.LookOrder):
             host.lost = True
 
     fleet.engine.before = lose
@@ -292,7 +291,7 @@ def test_ending_ends_what_runs_and_brings_it(tmp_path: Path) -> None:
         fleet.coordinator(interrupt).conduct()
     state = fleet.coordinator(ending=True).conduct()
     work = state.works[1]
-    assert work.settled is not None and (work.settled.state, work.settled.reason) == ("interrupted", orders.ENDED)
+    assert work.settled is not None and (work.settled.state, work.settled.reason) == ("interrupted", protocol.ENDED)
     assert work.shipped is not None and fleet.left() == []
     assert state.hosts["a"].quarantined is None
 
@@ -302,12 +301,12 @@ def test_bytes_that_were_changed_on_the_way_are_not_taken(tmp_path: Path) -> Non
     host, changed = fleet.host("a"), 0
     answer = host.answer
 
-    def flipped(order: HostOrder) -> orders.HostAnswer:
+    def flipped(order: HostOrder) -> protocol.HostAnswer:
         nonlocal changed
         found = answer(order)
-        if isinstance(found, orders.Bytes) and not changed:
+        if isinstance(found, protocol.Bytes) and not changed:
             changed = 1
-            return orders.Bytes(data=bytes([found.data[0] ^ 1]) + found.data[1:])
+            return protocol.Bytes(data=bytes([found.data[0] ^ 1]) + found.data[1:])
         return found
 
     host.answer = flipped  # type: ignore[method-assign]
@@ -332,7 +331,7 @@ def test_a_spool_that_was_emptied_is_not_waited_for(tmp_path: Path) -> None:
 
     def empty(name: str, order: HostOrder) -> None:
         nonlocal emptied
-        if name == "a" and isinstance(order, orders.LookOrder) and not emptied:
+        if name == "a" and isinstance(order, protocol.LookOrder) and not emptied:
             emptied = True
             (fleet.host("a").spool / fleet.folder.fleet).rename(tmp_path / "gone")
 
@@ -379,8 +378,8 @@ def test_a_full_disk_here_ends_the_coordinator_and_nothing_is_forgotten(
     assert brought(fleet, fleet.coordinator().conduct()) == ["a"]
 
 
-def entry(name: str, data: bytes = b"") -> orders.FileEntry:
-    return orders.FileEntry(name, len(data), hashlib.sha256(data).hexdigest())
+def entry(name: str, data: bytes = b"") -> protocol.FileEntry:
+    return protocol.FileEntry(name, len(data), hashlib.sha256(data).hexdigest())
 
 
 @pytest.mark.parametrize(
@@ -388,21 +387,21 @@ def entry(name: str, data: bytes = b"") -> orders.FileEntry:
     [
         (entry("a"), entry("a-b"), entry("a/b")),
         (entry("a"), entry("a")),
-        (orders.FileEntry("a", 1 << 42, "0" * 64),),
-        (orders.FileEntry("a", (1 << 62) - 1, "0" * 64),),
+        (protocol.FileEntry("a", 1 << 42, "0" * 64),),
+        (protocol.FileEntry("a", (1 << 62) - 1, "0" * 64),),
     ],
     ids=["a file as a folder", "twice", "large", "larger"],
 )
-def test_what_one_host_says_ends_no_other(tmp_path: Path, files: tuple[orders.FileEntry, ...]) -> None:
+def test_what_one_host_says_ends_no_other(tmp_path: Path, files: tuple[protocol.FileEntry, ...]) -> None:
     fleet = Fleet(tmp_path, ["a", "b"], table='patience = "1s"\nwait = "1s"')
     host = fleet.host("a")
     answer = host.answer
 
-    def lies(order: HostOrder) -> orders.HostAnswer:
+    def lies(order: HostOrder) -> protocol.HostAnswer:
         found = answer(order)
         return (
-            orders.ManifestFound(assignment=found.assignment, run=found.run, files=files)
-            if isinstance(found, orders.ManifestFound)
+            protocol.ManifestFound(assignment=found.assignment, run=found.run, files=files)
+            if isinstance(found, protocol.ManifestFound)
             else found
         )
 
@@ -416,14 +415,14 @@ def test_another_manifest_finds_nothing_of_the_one_before(tmp_path: Path) -> Non
     host, asked = fleet.host("a"), 0
     answer = host.answer
 
-    def lies(order: HostOrder) -> orders.HostAnswer:
+    def lies(order: HostOrder) -> protocol.HostAnswer:
         nonlocal asked
         found = answer(order)
-        if isinstance(found, orders.ManifestFound):
+        if isinstance(found, protocol.ManifestFound):
             asked += 1
-            files = (entry("c", b"x"), orders.FileEntry("a/b", 1, "0" * 64)) if asked == 1 else (entry("a", b"x"),)
-            return orders.ManifestFound(assignment=found.assignment, run=found.run, files=files)
-        return orders.Bytes(data=b"x" * order.size) if isinstance(order, ReadOrder) else found
+            files = (entry("c", b"x"), protocol.FileEntry("a/b", 1, "0" * 64)) if asked == 1 else (entry("a", b"x"),)
+            return protocol.ManifestFound(assignment=found.assignment, run=found.run, files=files)
+        return protocol.Bytes(data=b"x" * order.size) if isinstance(order, ReadOrder) else found
 
     host.answer = lies  # type: ignore[method-assign]
     state = fleet.coordinator().conduct()
@@ -432,12 +431,12 @@ def test_another_manifest_finds_nothing_of_the_one_before(tmp_path: Path) -> Non
     assert run is None or {path.name for path in run.iterdir()} <= {"a"}
 
 
-def refusing(fleet: Fleet, name: str, kind: type, times: int, refusal: orders.Refusal) -> None:
+def refusing(fleet: Fleet, name: str, kind: type, times: int, refusal: protocol.Refusal) -> None:
     """Have a host refuse orders of that kind so many times, after it has obeyed none of them."""
     host, left = fleet.host(name), times
     answer = host.answer
 
-    def answered(order: HostOrder) -> orders.HostAnswer:
+    def answered(order: HostOrder) -> protocol.HostAnswer:
         nonlocal left
         if isinstance(order, kind) and left:
             left -= 1
@@ -447,15 +446,15 @@ def refusing(fleet: Fleet, name: str, kind: type, times: int, refusal: orders.Re
     host.answer = answered  # type: ignore[method-assign]
 
 
-FULL = orders.Refusal(why="/var/lib/hugewise/fleet/f/worker: No space left on device")
+FULL = protocol.Refusal(why="/var/lib/hugewise/fleet/f/worker: No space left on device")
 
 
 @pytest.mark.parametrize(
     "kind",
     [
         BeginOrder,
-        pytest.param(orders.LookOrder, marks=pytest.mark.soak),
-        pytest.param(orders.ManifestOrder, marks=pytest.mark.soak),
+        pytest.param(protocol.LookOrder, marks=pytest.mark.soak),
+        pytest.param(protocol.ManifestOrder, marks=pytest.mark.soak),
         ReadOrder,
         ForgetOrder,
     ],
@@ -475,7 +474,7 @@ def test_a_host_that_refuses_for_a_while_loses_nothing(tmp_path: Path, kind: typ
 def test_a_host_that_refuses_for_long_is_replaced_and_still_asked(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, ["a", "spare"], ["a"], 'patience = "1s"\nwait = "1s"')
     answer = fleet.host("a").answer
-    refusing(fleet, "a", orders.LookOrder, 10**6, FULL)
+    refusing(fleet, "a", protocol.LookOrder, 10**6, FULL)
     state = fleet.coordinator().conduct()
     assert brought(fleet, state) == ["spare"]
     assert fleet.left() == ["1"]  # it is not thrown away
@@ -489,7 +488,7 @@ def test_a_host_that_refuses_for_long_is_replaced_and_still_asked(tmp_path: Path
 def test_a_place_that_nobody_takes_has_its_run_by_resume(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, ["a"], table='patience = "1s"\nwait = "1s"')
     answer = fleet.host("a").answer
-    refusing(fleet, "a", orders.ManifestOrder, 10**6, FULL)
+    refusing(fleet, "a", protocol.ManifestOrder, 10**6, FULL)
     assert brought(fleet, fleet.coordinator().conduct()) == []
     fleet.host("a").answer = answer  # type: ignore[method-assign]
     assert brought(fleet, fleet.coordinator().conduct()) == ["a"]
@@ -497,7 +496,7 @@ def test_a_place_that_nobody_takes_has_its_run_by_resume(tmp_path: Path) -> None
 
 def test_a_fence_is_for_ever(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, ["a", "spare"], ["a"])
-    refusing(fleet, "a", BeginOrder, 1, orders.Refusal(why="the number 7 was begun here", fenced=True))
+    refusing(fleet, "a", BeginOrder, 1, protocol.Refusal(why="the number 7 was begun here", fenced=True))
     state = fleet.coordinator().conduct()
     assert brought(fleet, state) == ["spare"]
     assert state.works[1].forgotten and fleet.left() == []
@@ -528,8 +527,10 @@ def test_an_order_to_begin_that_comes_late_begins_nothing(tmp_path: Path) -> Non
     host.lost = False
     again = fleet.coordinator().conduct()
     assert again.works[1].forgotten
-    begun = host.answer(BeginOrder(assignment=orders.Assignment(again.opened.fleet, 1), question=again.opened.question))
-    assert isinstance(begun, orders.Refusal) and begun.fenced
+    begun = host.answer(
+        BeginOrder(assignment=protocol.Assignment(again.opened.fleet, 1), question=again.opened.question)
+    )
+    assert isinstance(begun, protocol.Refusal) and begun.fenced
     assert host.starts == 0
 
 
@@ -579,7 +580,7 @@ def test_where_most_hosts_are_gone_it_is_the_coordinators_link(tmp_path: Path) -
     since = time.monotonic()
 
     def cut(host: str, order: HostOrder) -> None:
-        if host != "spare" and isinstance(order, orders.LookOrder) and time.monotonic() < since + 4:
+        if host != "spare" and isinstance(order, protocol.LookOrder) and time.monotonic() < since + 4:
             raise HostLostError(f"{host}: Network is unreachable")
 
     fleet.engine.before = cut
@@ -595,7 +596,7 @@ def test_an_order_over_ssh_has_a_minute_whatever_the_patience(tmp_path: Path) ->
     given: dict[str, float] = {}
     call = fleet.engine.call
 
-    def noted(host: str, order: HostOrder, timeout: float = 60.0) -> orders.HostAnswer:
+    def noted(host: str, order: HostOrder, timeout: float = 60.0) -> protocol.HostAnswer:
         given[type(order).__name__] = timeout
         return call(host, order, timeout)
 

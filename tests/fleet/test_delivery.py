@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.fleet import delivery, orders, spool
-from hugewise.fleet.orders import Assignment, AssignmentSeen, HostAnswer, LookOrder, Refusal
-from hugewise.fleet.place import HostPlace, usual_spool
+from hugewise.fleet import engine, host_agent, protocol
+from hugewise.fleet.protocol import Assignment, AssignmentSeen, HostAnswer, HostPlace, LookOrder, Refusal, usual_spool
 from tests.build import known
 
 LOOK = LookOrder(assignment=Assignment("f", 1))
@@ -28,20 +27,20 @@ def sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def delivered(*, root: bool = True, folder: Path | None = None, worker: int | None = None) -> HostAnswer:
-    data = orders.encode(LOOK)
+    data = protocol.encode(LOOK)
     named = None if folder is None else str(folder)
-    return orders.decode_answer(
-        delivery.delivered(data, installation="/opt/hugewise", spool_folder=named, root=root, worker=worker)
+    return protocol.decode_answer(
+        engine.delivered(data, installation="/opt/hugewise", spool_folder=named, root=root, worker=worker)
     )
 
 
 def test_an_order_to_root_is_obeyed_by_a_program_of_its_own(sudo: Path, tmp_path: Path) -> None:
-    (tmp_path / "answer").write_bytes(orders.encode(UNKNOWN))
+    (tmp_path / "answer").write_bytes(protocol.encode(UNKNOWN))
     sudo.write_text(f'#!/bin/sh\necho "told: $*" > {tmp_path}/words; cat > {tmp_path}/order; cat {tmp_path}/answer\n')
     assert delivered(folder=tmp_path / "spool", worker=7) == UNKNOWN
     words = f"told: -n -- /opt/hugewise/bin/hugewise fleet obey --spool {tmp_path}/spool --worker 7\n"
     assert (tmp_path / "words").read_text() == words
-    assert orders.decode_order((tmp_path / "order").read_bytes()) == LOOK
+    assert protocol.decode_order((tmp_path / "order").read_bytes()) == LOOK
 
 
 @pytest.mark.parametrize(("root", "account"), [(False, 1000), (True, 0)])
@@ -52,11 +51,11 @@ def test_a_worker_that_need_not_become_root_obeys_itself(
     places: list[HostPlace] = []
 
     def answered(data: bytes, place: HostPlace) -> bytes:
-        assert orders.decode_order(data) == LOOK
+        assert protocol.decode_order(data) == LOOK
         places.append(place)
-        return orders.encode(UNKNOWN)
+        return protocol.encode(UNKNOWN)
 
-    monkeypatch.setattr(spool, "answered", answered)
+    monkeypatch.setattr(host_agent, "answered", answered)
     monkeypatch.setattr(os, "geteuid", lambda: account)
     assert delivered(root=root, folder=tmp_path, worker=7) == UNKNOWN
     assert delivered(root=root) == UNKNOWN
@@ -75,7 +74,7 @@ def test_a_sudo_that_asks_for_a_password_is_a_refusal_with_its_cure(sudo: Path) 
 def test_a_program_that_does_not_answer_or_is_not_there_is_a_refusal(
     sudo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(engine, "_PATIENCE_S", 0.0)
     sudo.write_text("#!/bin/sh\nexec sleep 60\n")
     assert delivered() == Refusal(why="no answer within 0 s (sudo)")
     sudo.unlink()

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from hugewise.errors import HostLostError, UserError
-from hugewise.fleet import conduct, examining, gathering, strata
+from hugewise.fleet import conduct, gathering, inventory
 from hugewise.fleet.gathering import GatheredHost, HostProblem
 from hugewise.fleet.installation import installed
 from hugewise.fleet.inventory import parse
-from hugewise.fleet.orders import Examined, FleetQuestion, Greeting, HelloOrder, HostAnswer, HostOrder, Installed
-from hugewise.model.check import Check
+from hugewise.fleet.protocol import Examined, FleetQuestion, Greeting, HelloOrder, HostAnswer, HostOrder, Installed
+from hugewise.model.host import Check
 from hugewise.study.load import parse as study_of
 
 HERE = Installed(
@@ -116,7 +116,7 @@ def doctor(*, asked: bool, **answers: Greeting | Exception) -> tuple[bool, list[
     study = study_of('format = 1\nname = "s"\npolicies = ["base", "thp"]\n[[workload]]\nname = "chase"\n', "s.toml")
     said: list[str] = []
     wanted = conduct.Asked(QUESTION, study) if asked else None
-    return examining.told(HOSTS, wanted, said.append, connect=lambda *_: Answering(**own)), said
+    return conduct.print_examination(HOSTS, wanted, said.append, connect=lambda *_: Answering(**own)), said
 
 
 def test_every_host_that_is_asked_a_question_says_what_runs_and_what_is_left_out() -> None:
@@ -169,7 +169,7 @@ def test_a_host_that_is_not_connected_is_a_problem() -> None:
 
 def gathered(host: str, **fields: object) -> GatheredHost:
     greeting = changed(**fields)
-    return GatheredHost(host, greeting, strata.stratum(greeting.fingerprint, {}, greeting.memory_age))
+    return GatheredHost(host, greeting, inventory.stratum(greeting.fingerprint, {}, greeting.memory_age))
 
 
 def test_clocks_and_one_machine_are_remarks() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import StudyError
-from hugewise.fleet import delivery, inventory
+from hugewise.fleet import engine, inventory
 
 WHOLE = """
 [fleet]
@@ -37,10 +37,10 @@ def test_what_hosts_are(tmp_path: Path) -> None:
     assert [found.installation(host) for host in found.host] == ["/opt/hugewise", "/home/me/hugewise"]
     assert [found.spool(host) for host in found.host] == [None, "/var/tmp/hw"]
     assert found.entry("rack1-b") is second
-    assert delivery.command(found.installation(first), None, root=True) == [
+    assert engine.command(found.installation(first), None, root=True) == [
         *("sudo", "-n", "--", "/opt/hugewise/bin/hugewise", "fleet", "obey")
     ]
-    assert delivery.command("/o", "/var/tmp/hw", root=False, worker=17) == [
+    assert engine.command("/o", "/var/tmp/hw", root=False, worker=17) == [
         *("/o/bin/hugewise", "fleet", "obey", "--spool", "/var/tmp/hw", "--worker", "17")
     ]
 

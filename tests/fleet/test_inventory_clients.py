@@ -8,7 +8,7 @@ import pytest
 
 from hugewise.errors import StudyError
 from hugewise.fleet import inventory
-from hugewise.model.client import ClientHost
+from hugewise.model.host import ClientHost
 
 CLIENT = '[[client]]\nname = "loads"\nssh = "me@loads"\naddress = "10.0.1.2"\n'
 HOST = '[[host]]\nname = "a"\nssh = "a"\nclient = "loads"\n'

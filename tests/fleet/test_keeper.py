@@ -19,10 +19,9 @@ import pytest
 import hugewise
 from hugewise.errors import LockedError
 from hugewise.files import write_whole
-from hugewise.fleet import keeper, orders, spool
+from hugewise.fleet import host_agent, keeper, protocol
 from hugewise.fleet.installation import package_digest
-from hugewise.fleet.kept import FINAL, KeptState, Spooled
-from hugewise.fleet.orders import (
+from hugewise.fleet.protocol import (
     Assignment,
     AssignmentSeen,
     BeginOrder,
@@ -32,13 +31,14 @@ from hugewise.fleet.orders import (
     ForgetOrder,
     HostAnswer,
     HostOrder,
+    HostPlace,
     LookOrder,
     ManifestFound,
     ManifestOrder,
     Refusal,
 )
-from hugewise.fleet.place import HostPlace
-from hugewise.fleet.waking import held_by, waking
+from hugewise.fleet.sigcont_watchdog import held_by, start_watchdog
+from hugewise.fleet.spool import FINAL, KeptState, SpoolEntry
 from hugewise.fleet.worker import Guard, WorkerHeld, let_go_on, process
 from tests.fleet.fake import THIS
 from tests.fleet.hosts import RECORDED
@@ -55,7 +55,7 @@ class Here:
 
     def __init__(self, folder: Path, *acts: dict[str, object]) -> None:
         self.spool = folder / "spool"
-        self.spooled = Spooled(self.spool / "f-1/1")
+        self.spooled = SpoolEntry(self.spool / "f-1/1")
         (self.spool / "f-1").mkdir(parents=True)
         self.spool.chmod(0o700)
         (self.spool / "f-1/fake.json").write_text(json.dumps(acts))
@@ -65,8 +65,8 @@ class Here:
         keeper.begin_keeping(folder, lock, (sys.executable, "-c", _FROM, *THIS[1:]))
 
     def ask(self, order: HostOrder) -> HostAnswer:
-        said = spool.answered(orders.encode(order), HostPlace(self.spool, self.worker, self.start))
-        return orders.decode_answer(said)
+        said = host_agent.answered(protocol.encode(order), HostPlace(self.spool, self.worker, self.start))
+        return protocol.decode_answer(said)
 
     def begin(self, restarts: int = 3, *, stop: bool = True) -> HostAnswer:
         return self.ask(BeginOrder(assignment=ONE, question=QUESTION, restarts=restarts, stop=stop))
@@ -153,7 +153,7 @@ def test_ending_interrupts_the_run_and_keeps_it(tmp_path: Path) -> None:
     until(lambda: here.kept().closed == 2, "2 blocks are closed", seen=here.kept)
     assert here.ask(EndOrder(assignment=ONE)) == Done()
     seen = here.over()
-    assert (seen.state, seen.reason) == ("interrupted", orders.ENDED)
+    assert (seen.state, seen.reason) == ("interrupted", protocol.ENDED)
     assert "interrupted" in seen.words
     assert here.calls() == ["run"]
     assert isinstance(here.ask(ManifestOrder(assignment=ONE)), ManifestFound)
@@ -239,7 +239,7 @@ def test_another_process_of_that_pid_is_never_stopped(tmp_path: Path, worker: in
 
 
 def test_what_is_kept_of_a_run_is_its_accounts_alone(tmp_path: Path) -> None:
-    spooled = Spooled(tmp_path)
+    spooled = SpoolEntry(tmp_path)
     spooled.set_aside()
     assert spooled.keep(KeptState())
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
@@ -247,7 +247,7 @@ def test_what_is_kept_of_a_run_is_its_accounts_alone(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_does_not_hide_that_it_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spooled = Spooled(tmp_path)
+    spooled = SpoolEntry(tmp_path)
     spooled.set_aside()
 
     def write(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -255,7 +255,7 @@ def test_a_full_disk_does_not_hide_that_it_failed(tmp_path: Path, monkeypatch: p
             raise OSError(28, "No space left on device")
         write_whole(path, data, mode)
 
-    monkeypatch.setattr("hugewise.fleet.kept.write_whole", write)
+    monkeypatch.setattr("hugewise.fleet.spool.write_whole", write)
     assert spooled.keep(KeptState(state="failed", reason="no room"))
     assert (spooled.kept().reason, (tmp_path / "reserve").exists()) == ("no room", False)
 
@@ -299,7 +299,7 @@ def test_the_last_state_is_there_when_what_is_shipped_is_known(tmp_path: Path, m
     until(here.spooled.concluded, "the run is concluded", seen=here.kept)
     seen = here.over()
     assert seen.state == "ended"
-    monkeypatch.setattr(Spooled, "make_manifest", lambda *_: full())
+    monkeypatch.setattr(SpoolEntry, "make_manifest", lambda *_: full())
     spooled, order = here.spooled, here.spooled.ordered()
     assert order is not None
     spooled.keep(KeptState(state="running"))
@@ -333,7 +333,7 @@ def test_the_worker_goes_on_by_itself_where_nobody_is_left_to_continue_it(tmp_pa
     here.worker = worker
     found = process(worker)
     assert found is not None
-    beside = waking(found.pid, found.start, look=0.05)
+    beside = start_watchdog(found.pid, found.start, look=0.05)
     try:
         here.begin()
         until(lambda: stopped(worker), "the worker is stopped")
@@ -421,16 +421,16 @@ def test_a_keeper_says_who_it_is_before_it_looks_whether_to_end(
     order = BeginOrder(assignment=ONE, question=QUESTION, stop=False)
     here.spooled.path.mkdir()
     here.spooled.results.mkdir()
-    write_whole(here.spooled.path / "begin.json", json.dumps(json.loads(orders.encode(order))).encode())
+    write_whole(here.spooled.path / "begin.json", json.dumps(json.loads(protocol.encode(order))).encode())
     known: list[object] = []
-    to_end = Spooled.to_end
+    to_end = SpoolEntry.to_end
 
-    def looked(spooled: Spooled) -> bool:
+    def looked(spooled: SpoolEntry) -> bool:
         known.append(spooled.kept().keeper)
         spooled.end()  # in this very moment it is ordered
         return to_end(spooled)
 
-    monkeypatch.setattr(Spooled, "to_end", looked)
+    monkeypatch.setattr(SpoolEntry, "to_end", looked)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     try:
         keeper.Keeper(here.spooled, ("false",)).keep()
@@ -479,7 +479,7 @@ def test_forgetting_makes_room_for_the_fence_first(tmp_path: Path, monkeypatch: 
             raise OSError(28, "No space left on device")
         write_whole(path, data, mode)
 
-    monkeypatch.setattr("hugewise.fleet.spool.write_whole", write)
+    monkeypatch.setattr("hugewise.fleet.host_agent.write_whole", write)
     assert (here.spooled.path / "reserve").exists()
     assert here.ask(ForgetOrder(assignment=ONE)) == Done()
     assert not here.spooled.path.exists()
@@ -506,7 +506,7 @@ def test_a_lower_number_is_refused_and_one_that_is_over_never_begins_again(tmp_p
     assert here.ask(BeginOrder(assignment=five, question=QUESTION)) == Done()
     refused = here.begin()
     assert isinstance(refused, Refusal) and refused.fenced
-    until(lambda: Spooled(here.spool / "f-1/5").kept().state == "ended", "the run has ended")
+    until(lambda: SpoolEntry(here.spool / "f-1/5").kept().state == "ended", "the run has ended")
     until(lambda: here.ask(ForgetOrder(assignment=five)) == Done(), "the run is forgotten")
     again = here.ask(BeginOrder(assignment=five, question=QUESTION))
     assert isinstance(again, Refusal) and again.fenced

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.fleet import orders, spool
-from hugewise.fleet.orders import (
+from hugewise.fleet import host_agent, protocol
+from hugewise.fleet.protocol import (
     Assignment,
     BeginOrder,
     FileEntry,
     FleetQuestion,
+    HostPlace,
     LookOrder,
     ManifestFound,
     ReadOrder,
     Refusal,
 )
-from hugewise.fleet.place import HostPlace
 from hugewise.reading import UnreadableError
 
 ONE = Assignment("f-1", 1)
@@ -26,9 +26,9 @@ ZERO = "0" * 64
 
 def test_what_is_said_is_what_is_heard() -> None:
     begun = BeginOrder(assignment=ONE, question=FleetQuestion(text="x"))
-    assert orders.decode_order(orders.encode(begun)) == begun
+    assert protocol.decode_order(protocol.encode(begun)) == begun
     found = ManifestFound(assignment=ONE, run="r", files=(FileEntry("attempts/b00001-1-base-1/stdout", 3, ZERO),))
-    assert orders.decode_answer(orders.encode(found)) == found
+    assert protocol.decode_answer(protocol.encode(found)) == found
     assert found.size == 3
 
 
@@ -50,8 +50,8 @@ def test_what_is_said_is_what_is_heard() -> None:
 )
 def test_what_is_no_order_is_refused(said: bytes, tmp_path: Path) -> None:
     with pytest.raises(UnreadableError):
-        orders.decode_order(said)
-    answer = orders.decode_answer(spool.answered(said, HostPlace(tmp_path / "spool")))
+        protocol.decode_order(said)
+    answer = protocol.decode_answer(host_agent.answered(said, HostPlace(tmp_path / "spool")))
     assert isinstance(answer, Refusal)
     assert not (tmp_path / "spool").exists()
 
@@ -74,46 +74,46 @@ def test_what_is_no_order_is_refused(said: bytes, tmp_path: Path) -> None:
     ],
 )
 def test_a_manifest_names_nothing_that_leads_elsewhere(name: str) -> None:
-    assert not orders.safe_file(name)
-    said = orders.encode(ManifestFound(assignment=ONE, run="r", files=(FileEntry("a", 1, ZERO),)))
+    assert not protocol.safe_file(name)
+    said = protocol.encode(ManifestFound(assignment=ONE, run="r", files=(FileEntry("a", 1, ZERO),)))
     import msgspec
 
     changed = said.replace(b'"name":"a"', b'"name":' + msgspec.json.encode(name))
     with pytest.raises(UnreadableError):
-        orders.decode_answer(changed)
+        protocol.decode_answer(changed)
 
 
 def test_a_message_has_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orders, "MOST_MESSAGE", 10)
+    monkeypatch.setattr(protocol, "MOST_MESSAGE", 10)
     with pytest.raises(UnreadableError, match="more than 10 bytes"):
-        orders.decode_order(orders.encode(LookOrder(assignment=ONE)))
+        protocol.decode_order(protocol.encode(LookOrder(assignment=ONE)))
 
 
 def test_a_host_says_only_so_much_of_itself() -> None:
     from tests.fleet.test_gathering import GREETING
 
-    assert orders.decode_answer(orders.encode(GREETING)) == GREETING
+    assert protocol.decode_answer(protocol.encode(GREETING)) == GREETING
     import msgspec
 
-    long = msgspec.structs.replace(GREETING, thp={"x": "y" * orders.MOST_GREETING})
+    long = msgspec.structs.replace(GREETING, thp={"x": "y" * protocol.MOST_GREETING})
     with pytest.raises(UnreadableError, match="of itself"):
-        orders.decode_answer(orders.encode(long))
+        protocol.decode_answer(protocol.encode(long))
 
 
 def test_a_spool_that_others_can_enter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir(mode=0o755)
     (tmp_path / "spool").chmod(0o755)
-    answer = orders.decode_answer(
-        spool.answered(orders.encode(LookOrder(assignment=ONE)), HostPlace(tmp_path / "spool"))
+    answer = protocol.decode_answer(
+        host_agent.answered(protocol.encode(LookOrder(assignment=ONE)), HostPlace(tmp_path / "spool"))
     )
     assert isinstance(answer, Refusal)
     assert "this account alone can enter" in answer.why and "chmod 700" in (answer.hint or "")
 
 
 def test_of_what_was_never_begun_nothing_is_there(tmp_path: Path) -> None:
-    def ask(order: orders.HostOrder) -> orders.HostAnswer:
-        return orders.decode_answer(spool.answered(orders.encode(order), HostPlace(tmp_path / "spool")))
+    def ask(order: protocol.HostOrder) -> protocol.HostAnswer:
+        return protocol.decode_answer(host_agent.answered(protocol.encode(order), HostPlace(tmp_path / "spool")))
 
-    assert ask(LookOrder(assignment=ONE)) == orders.AssignmentSeen(assignment=ONE, state="unknown")
+    assert ask(LookOrder(assignment=ONE)) == protocol.AssignmentSeen(assignment=ONE, state="unknown")
     assert isinstance(ask(ReadOrder(assignment=ONE, offset=0, size=1)), Refusal)
-    assert ask(orders.ForgetOrder(assignment=ONE)) == ask(orders.EndOrder(assignment=ONE)) == orders.Done()
+    assert ask(protocol.ForgetOrder(assignment=ONE)) == ask(protocol.EndOrder(assignment=ONE)) == protocol.Done()

@@ -7,8 +7,8 @@ import re
 
 import numpy as np
 
-from hugewise.fleet.planning import ERROR, needed
-from hugewise.stats.fleet_size import TAUS
+from hugewise.fleet.conduct import ERROR, needed
+from hugewise.stats.heterogeneity import TAUS
 from tests.analysis.test_forecast import the_study
 
 

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from hugewise.analysis.host_summary import HostSummary
+from hugewise.analysis.pooling import HostSummary
 from hugewise.cli.main import cli
 from hugewise.errors import RunError, UserError
-from hugewise.fleet import summaries
+from hugewise.fleet import pooled as summaries
 from hugewise.fleet.pooled import pooled
 from hugewise.fleet.records import Assigned, HostGone, RunGivenUp
 from hugewise.model.fleet import FleetResults

@@ -10,9 +10,8 @@ import pytest
 
 from hugewise.errors import HostLostError, UserError
 from hugewise.fleet import provision
-from hugewise.fleet.entries import HostEntry
-from hugewise.fleet.inventory import Inventory, parse
-from hugewise.fleet.programs import Talked
+from hugewise.fleet.engine import Talked
+from hugewise.fleet.inventory import HostEntry, Inventory, parse
 
 
 class Carried:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import HostLostError, HugewiseError, UserError
-from hugewise.fleet import inventory, orders, queue
-from hugewise.fleet.engine import asked
-from hugewise.fleet.kept import KeptState, Spooled
-from hugewise.fleet.orders import (
+from hugewise.fleet import inventory, protocol
+from hugewise.fleet import slurm as queue
+from hugewise.fleet.engine import ask
+from hugewise.fleet.protocol import (
     Assignment,
     AssignmentSeen,
     BeginOrder,
@@ -20,8 +20,8 @@ from hugewise.fleet.orders import (
     HelloOrder,
     LookOrder,
 )
-from hugewise.fleet.queue import Node, Queue, QueuedJob
-from hugewise.fleet.slurm import SlurmEngine
+from hugewise.fleet.slurm import Node, Queue, QueuedJob, SlurmEngine
+from hugewise.fleet.spool import KeptState, SpoolEntry
 from tests.build import known
 from tests.fleet.queued import QueuedSlurm
 from tests.fleet.test_gathering import GREETING
@@ -65,17 +65,17 @@ def install(slurm: QueuedSlurm, script: str) -> None:
 
 
 def begin(engine: SlurmEngine, assignment: Assignment = ONE) -> None:
-    assert asked(engine, "a", BeginOrder(assignment=assignment, question=QUESTION)) == Done()
+    assert ask(engine, "a", BeginOrder(assignment=assignment, question=QUESTION)) == Done()
 
 
 def look(engine: SlurmEngine, assignment: Assignment = ONE) -> AssignmentSeen:
-    found = asked(engine, "a", LookOrder(assignment=assignment))
+    found = ask(engine, "a", LookOrder(assignment=assignment))
     assert isinstance(found, AssignmentSeen)
     return found
 
 
-def spooled(slurm: QueuedSlurm, assignment: Assignment = ONE) -> Spooled:
-    return Spooled(slurm.folder / "shared/a/f" / str(assignment.number))
+def spooled(slurm: QueuedSlurm, assignment: Assignment = ONE) -> SpoolEntry:
+    return SpoolEntry(slurm.folder / "shared/a/f" / str(assignment.number))
 
 
 # -- jobs of an assignment
@@ -97,7 +97,7 @@ def test_a_job_that_waits_says_for_what_and_is_cancelled(engine: SlurmEngine, sl
     slurm.become(12, "PENDING", "Resources")
     waits = look(engine)
     assert (waits.state, waits.keeper, waits.reason) == ("starting", True, "its job 12 is PENDING (Resources)")
-    assert asked(engine, "a", EndOrder(assignment=ONE)) == Done()
+    assert ask(engine, "a", EndOrder(assignment=ONE)) == Done()
     assert slurm.told("scancel") == ["--quiet 12"]
     over = look(engine)
     assert (over.state, over.reason, over.run) == ("interrupted", "ended by its coordinator", None)
@@ -110,7 +110,7 @@ def test_a_job_that_runs_is_told_to_end_by_a_signal_and_is_not_over_yet(
     begin(engine)
     slurm.become(12, "RUNNING")
     assert look(engine).reason is None
-    assert asked(engine, "a", EndOrder(assignment=ONE)) == Done()
+    assert ask(engine, "a", EndOrder(assignment=ONE)) == Done()
     assert slurm.told("scancel") == ["--quiet --signal=TERM --batch 12"]
     assert spooled(slurm).to_end()
     assert look(engine).state == "starting"
@@ -145,10 +145,10 @@ def test_what_has_ended_is_not_asked_of_slurm(engine: SlurmEngine, slurm: Queued
 def test_what_no_job_has_is_over_once_it_is_ended(engine: SlurmEngine, slurm: QueuedSlurm) -> None:
     begin(engine)
     slurm.become(12, "NODE_FAIL")
-    assert asked(engine, "a", EndOrder(assignment=ONE)) == Done()
+    assert ask(engine, "a", EndOrder(assignment=ONE)) == Done()
     assert slurm.told("scancel") == []
     assert look(engine).state == "interrupted"
-    assert asked(engine, "a", EndOrder(assignment=TWO)) == Done()  # never begun there
+    assert ask(engine, "a", EndOrder(assignment=TWO)) == Done()  # never begun there
     assert not spooled(slurm, TWO).path.exists()
 
 
@@ -181,13 +181,13 @@ def test_a_node_that_is_drained_is_told_with_its_reason_and_its_cure(engine: Slu
 
 
 def test_a_host_says_who_it_is_by_a_job_and_nothing_of_it_stays(engine: SlurmEngine, slurm: QueuedSlurm) -> None:
-    (slurm.folder / "answer").write_bytes(orders.encode(GREETING))
+    (slurm.folder / "answer").write_bytes(protocol.encode(GREETING))
     install(slurm, f'echo "$@" > {slurm.folder}/words; cat > {slurm.folder}/order; cat {slurm.folder}/answer')
     slurm.run_at_once()
-    assert asked(engine, "a", HelloOrder(question=QUESTION)) == GREETING
+    assert ask(engine, "a", HelloOrder(question=QUESTION)) == GREETING
     shared = slurm.folder / "shared/a"
     assert (slurm.folder / "words").read_text() == f"fleet obey --spool {shared}\n"
-    assert orders.decode_order((slurm.folder / "order").read_bytes()) == HelloOrder(question=QUESTION)
+    assert protocol.decode_order((slurm.folder / "order").read_bytes()) == HelloOrder(question=QUESTION)
     assert list(shared.iterdir()) == []
     assert slurm.told("scancel") == []
 
@@ -197,11 +197,11 @@ def test_a_host_whose_job_fails_says_its_last_words(engine: SlurmEngine, slurm: 
     with pytest.raises(
         HugewiseError, match=r"^a: hugewise fleet obey on n1: .*/install/bin/hugewise: not found$"
     ) as why:
-        asked(engine, "a", HelloOrder())
+        ask(engine, "a", HelloOrder())
     assert known(why.value.hint).startswith("install it where the nodes see it")
     install(slurm, "exit 1")
     with pytest.raises(HugewiseError, match="^a: hugewise fleet obey on n1: it gave no answer$"):
-        asked(engine, "a", HelloOrder())
+        ask(engine, "a", HelloOrder())
     assert list((slurm.folder / "shared/a").iterdir()) == []
 
 
@@ -210,7 +210,7 @@ def test_a_host_whose_job_does_not_begin_in_time_is_lost_and_its_job_is_cancelle
 ) -> None:
     slurm.node("n2", "down*", "Not responding")
     with pytest.raises(HostLostError) as lost:
-        asked(engine, "b", HelloOrder(), timeout=0)
+        ask(engine, "b", HelloOrder(), timeout=0)
     told = "b: its job 12 is PENDING: not run within 0 s; the node n2 is down* (Not responding)"
     assert (lost.value.message, lost.value.hint) == (told, "see: squeue -w n2")
     assert slurm.states() == ["CANCELLED"]
@@ -220,7 +220,7 @@ def test_a_host_whose_job_does_not_begin_in_time_is_lost_and_its_job_is_cancelle
 def test_a_shared_folder_that_cannot_be_made_is_named(engine: SlurmEngine, slurm: QueuedSlurm) -> None:
     (slurm.folder / "shared").write_text("")
     with pytest.raises(HugewiseError, match=f"^a: {slurm.folder}/shared: File exists$") as why:
-        asked(engine, "a", HelloOrder())
+        ask(engine, "a", HelloOrder())
     assert why.value.hint == "name a shared folder: spool = ..."
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hugewise.host import recovery
+from hugewise.host import journal
 from hugewise.model.pages import THP
 from tests.fleet.driven import Driven, records, study, whole
 from tests.fleet.harness import Rack
@@ -26,7 +26,7 @@ def rack() -> Iterator[Rack]:
     with Rack(("alpha",)) as rack:
         rack.as_root("alpha")
         yield rack
-    recovery.restore()
+    journal.restore()
 
 
 @pytest.mark.soak

@@ -15,8 +15,8 @@ import hugewise
 from hugewise.cli.main import cli
 from hugewise.errors import HostLostError, HugewiseError, UserError
 from hugewise.fleet import inventory, slurm
-from hugewise.fleet.engine import asked
-from hugewise.fleet.orders import (
+from hugewise.fleet.engine import ask
+from hugewise.fleet.protocol import (
     Assignment,
     AssignmentSeen,
     BeginOrder,
@@ -87,7 +87,7 @@ def until(
 
 
 def look(engine: SlurmEngine, host: str, number: int) -> AssignmentSeen:
-    found = asked(engine, host, LookOrder(assignment=Assignment("f", number)))
+    found = ask(engine, host, LookOrder(assignment=Assignment("f", number)))
     assert isinstance(found, AssignmentSeen)
     return found
 
@@ -132,7 +132,7 @@ def test_the_text_for_sbatch() -> None:
 
 @pytest.mark.soak
 def test_a_host_says_who_it_is_by_a_job_on_its_node(engine: SlurmEngine, cluster: Cluster) -> None:
-    found = asked(engine, "host-n1", HelloOrder(), timeout=60)
+    found = ask(engine, "host-n1", HelloOrder(), timeout=60)
     assert isinstance(found, Greeting)
     assert found.root
     shared = cluster.folder / "shared" / "host-n1"
@@ -142,19 +142,19 @@ def test_a_host_says_who_it_is_by_a_job_on_its_node(engine: SlurmEngine, cluster
 @pytest.mark.soak
 def test_a_run_is_queued_measures_and_is_brought(engine: SlurmEngine, cluster: Cluster) -> None:
     """The body of the job is the keeper, in the foreground; asked twice it is queued once."""
-    assert asked(engine, "host-n1", begin(1)) == Done()
-    assert asked(engine, "host-n1", begin(1)) == Done()
+    assert ask(engine, "host-n1", begin(1)) == Done()
+    assert ask(engine, "host-n1", begin(1)) == Done()
     first = look(engine, "host-n1", 1)
     assert first.state in ("starting", "running")
     found = until(engine, "host-n1", 1, lambda seen: seen.state == "ended")
     assert found.closed == 2
     assert jobs(cluster, 1, "host-n1") in (["COMPLETED"], ["COMPLETING"], ["RUNNING"])
-    manifest = asked(engine, "host-n1", ManifestOrder(assignment=Assignment("f", 1)))
+    manifest = ask(engine, "host-n1", ManifestOrder(assignment=Assignment("f", 1)))
     assert isinstance(manifest, ManifestFound)
     (run,) = (cluster.folder / "shared" / "host-n1" / "f" / "1" / "results" / "small").iterdir()
     assert hugewise.open_results(run).state == "finished"
     until_over(cluster, 1, "host-n1")
-    assert asked(engine, "host-n1", ForgetOrder(assignment=Assignment("f", 1))) == Done()
+    assert ask(engine, "host-n1", ForgetOrder(assignment=Assignment("f", 1))) == Done()
     assert not run.exists()
 
 
@@ -184,19 +184,19 @@ def test_a_verdict_is_confirmed_on_a_node(cluster: Cluster, tmp_path: Path) -> N
 
 @pytest.mark.soak
 def test_a_job_that_waits_says_for_what_and_is_cancelled(engine: SlurmEngine, cluster: Cluster) -> None:
-    asked(engine, "host-n2", begin(2, LONG))
+    ask(engine, "host-n2", begin(2, LONG))
     until(engine, "host-n2", 2, lambda seen: seen.run is not None)
-    busy = asked(engine, "host-n2", begin(3))  # the node is taken as a whole
+    busy = ask(engine, "host-n2", begin(3))  # the node is taken as a whole
     assert busy == Done()
     waits = until(engine, "host-n2", 3, lambda seen: "PENDING (Resources)" in (seen.reason or ""))
     assert waits.state == "starting"
     assert waits.keeper
-    asked(engine, "host-n2", EndOrder(assignment=Assignment("f", 3)))
+    ask(engine, "host-n2", EndOrder(assignment=Assignment("f", 3)))
     over = look(engine, "host-n2", 3)
     assert (over.state, over.reason, over.run) == ("interrupted", "ended by its coordinator", None)
     assert jobs(cluster, 3, "host-n2") == ["CANCELLED"]
     # And the one that runs is interrupted: its run puts the host back, and is kept.
-    asked(engine, "host-n2", EndOrder(assignment=Assignment("f", 2)))
+    ask(engine, "host-n2", EndOrder(assignment=Assignment("f", 2)))
     over = until(engine, "host-n2", 2, lambda seen: seen.state == "interrupted")
     assert over.run is not None
     assert over.reason == "ended by its coordinator"
@@ -205,14 +205,14 @@ def test_a_job_that_waits_says_for_what_and_is_cancelled(engine: SlurmEngine, cl
 
 @pytest.mark.soak
 def test_a_job_that_somebody_cancels_is_queued_again_as_the_same_run(engine: SlurmEngine, cluster: Cluster) -> None:
-    asked(engine, "host-n3", begin(4, LONG))
+    ask(engine, "host-n3", begin(4, LONG))
     before = until(engine, "host-n3", 4, lambda seen: seen.closed >= 1)
     cluster.said("scancel", "--name=hugewise-f-4-host-n3")
     until_over(cluster, 4, "host-n3")
     after = until(engine, "host-n3", 4, lambda seen: seen.state == "running" and seen.closed > before.closed)
     assert after.run == before.run
     assert jobs(cluster, 4, "host-n3") == ["CANCELLED", "RUNNING"]
-    asked(engine, "host-n3", EndOrder(assignment=Assignment("f", 4)))
+    ask(engine, "host-n3", EndOrder(assignment=Assignment("f", 4)))
     until(engine, "host-n3", 4, lambda seen: seen.state == "interrupted")
     until_over(cluster, 4, "host-n3")
 
@@ -221,7 +221,7 @@ def test_a_job_that_somebody_cancels_is_queued_again_as_the_same_run(engine: Slu
 def test_a_node_that_is_drained_is_told(engine: SlurmEngine, cluster: Cluster) -> None:
     cluster.drain("n1", "bad disk")
     try:
-        asked(engine, "host-n1", begin(5))
+        ask(engine, "host-n1", begin(5))
         with pytest.raises(HostLostError) as lost:
             for _ in range(50):
                 look(engine, "host-n1", 5)
@@ -230,7 +230,7 @@ def test_a_node_that_is_drained_is_told(engine: SlurmEngine, cluster: Cluster) -
         assert "is PENDING" in lost.value.message
         assert lost.value.hint == "when it is mended: scontrol update nodename=n1 state=resume"
         with pytest.raises(HostLostError, match=r"not run within 2 s; the node n1 is drained \(bad disk\)$"):
-            asked(engine, "host-n1", HelloOrder(), timeout=2)
+            ask(engine, "host-n1", HelloOrder(), timeout=2)
         assert not cluster.said("squeue", "--noheader", "--name=hugewise.hello").strip()
     finally:
         cluster.resume("n1")
@@ -239,7 +239,7 @@ def test_a_node_that_is_drained_is_told(engine: SlurmEngine, cluster: Cluster) -
 
 @pytest.mark.soak
 def test_a_keeper_that_is_killed_is_queued_again(engine: SlurmEngine, cluster: Cluster) -> None:
-    asked(engine, "host-n2", begin(6, LONG))
+    ask(engine, "host-n2", begin(6, LONG))
     before = until(engine, "host-n2", 6, lambda seen: seen.closed >= 1)
     keeper = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if _keeps(path, "/host-n2/f/6")]
     for pid in keeper:
@@ -247,7 +247,7 @@ def test_a_keeper_that_is_killed_is_queued_again(engine: SlurmEngine, cluster: C
     until_over(cluster, 6, "host-n2")
     after = until(engine, "host-n2", 6, lambda seen: seen.state == "running" and seen.closed > before.closed)
     assert after.run == before.run
-    asked(engine, "host-n2", EndOrder(assignment=Assignment("f", 6)))
+    ask(engine, "host-n2", EndOrder(assignment=Assignment("f", 6)))
     until(engine, "host-n2", 6, lambda seen: seen.state == "interrupted")
     until_over(cluster, 6, "host-n2")
 
@@ -268,7 +268,7 @@ def test_an_installation_that_is_not_there_is_told(cluster: Cluster) -> None:
         SlurmEngine(inventory.parse(text, "hosts.toml")) as engine,
         pytest.raises(HugewiseError, match="^host-n3: hugewise fleet obey on n3: .*/nowhere/bin/hugewise.*not found"),
     ):
-        asked(engine, "host-n3", HelloOrder(), timeout=30)
+        ask(engine, "host-n3", HelloOrder(), timeout=30)
 
 
 @pytest.mark.soak

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.analysis import host_summary
-from hugewise.fleet import conduct, summaries
+from hugewise.analysis import pooling
+from hugewise.fleet import conduct
+from hugewise.fleet import pooled as summaries
 from hugewise.fleet.decision import FleetRules
-from hugewise.fleet.pooled import pooled
-from hugewise.fleet.summarising import Summarising
+from hugewise.fleet.pooled import Summarising, pooled
 from tests.build.fleets import FAST, FleetHostMade, a_fleet
 from tests.fleet.hosts import Fleet
 from tests.wait import until
@@ -43,7 +43,7 @@ def test_a_coordinator_leaves_the_summaries_of_its_runs(tmp_path: Path, monkeypa
     def never(run: object) -> object:
         raise AssertionError(f"{run} was read again")
 
-    monkeypatch.setattr(host_summary, "summarised", never)
+    monkeypatch.setattr(pooling, "summarised", never)
     monkeypatch.setattr(summaries, "summarised", never)
     assert pooled(folder.path).hosts  # the runs are one recorded run: of those that have its name, one
     conduct._conducted(folder, fleet.engine, fleet.inventory, rules, said.append)  # it looks again, and has all of them

@@ -12,11 +12,11 @@ import pytest
 
 import hugewise
 from hugewise.errors import UserError
-from hugewise.fleet import conduct, inventory, orders, status
+from hugewise.fleet import conduct, inventory, protocol, status
+from hugewise.fleet.engine import talked
 from hugewise.fleet.installation import THIS
 from hugewise.fleet.inventory import Inventory
-from hugewise.fleet.orders import HostAnswer, HostOrder
-from hugewise.fleet.programs import talked
+from hugewise.fleet.protocol import HostAnswer, HostOrder
 
 STUDY = """
 format = 1
@@ -63,9 +63,9 @@ class Alone:
 
     def call(self, host: str, order: HostOrder, timeout: float = 60.0) -> HostAnswer:
         words = [*THIS, "fleet", "obey", "--spool", str(self.hosts.spool(self.hosts.entry(host)))]
-        found = talked(words, orders.encode(order), timeout=timeout, most=orders.MOST_MESSAGE)
+        found = talked(words, protocol.encode(order), timeout=timeout, most=protocol.MOST_MESSAGE)
         assert found.status == 0, found.errors
-        return orders.decode_answer(found.said)
+        return protocol.decode_answer(found.said)
 
 
 def begun(tmp_path: Path, study: str, root: bool) -> tuple[conduct.Asked, Inventory, str]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hugewise.audit.audit import AuditReport, audit
 from hugewise.audit.root import Root
-from hugewise.audit.unit_text import directives, words
+from hugewise.audit.systemd import directives, words
 from tests.build.trees import Tree, healthy
 from tests.fuzz.inputs import HOSTILE, fuzzed, in_time
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 import hugewise
 from hugewise import reading
-from hugewise.cli import guest_xml
+from hugewise.cli import guest_study
 from hugewise.cli.main import main
 from hugewise.errors import StudyError, UserError
 from hugewise.guests import libvirt
 from hugewise.host.local_host import LocalHost
-from hugewise.machine import domain_xml
+from hugewise.machine import domain
 from hugewise.reading import UnreadableError
 from hugewise.study.load import load
 from tests.fuzz.inputs import broken, fuzzed, in_time, kept, varied
@@ -76,7 +76,9 @@ def test_a_broken_domain_is_read_or_refused() -> None:
     def every(content: bytes) -> None:
         try:
             with in_time():
-                libvirt.toml(libvirt.asked(domain_xml.parse(content, "domain.xml"), "domain.xml", 2 << 20).backing)
+                libvirt.toml(
+                    libvirt.requested_backing(domain.parse(content, "domain.xml"), "domain.xml", 2 << 20).backing
+                )
         except UserError as error:
             assert error.message.startswith("domain.xml:") and error.hint
 
@@ -107,7 +109,7 @@ def test_a_broken_backing_is_read_or_refused() -> None:
     def every(content: bytes) -> None:
         try:
             with in_time():
-                guest_xml.write(content.decode(errors="replace"))
+                guest_study.write_xml(content.decode(errors="replace"))
         except UserError as error:
             assert error.hint and len(error.message) < 1000
 
@@ -117,7 +119,7 @@ def test_a_broken_backing_is_read_or_refused() -> None:
 def test_text_xml_of_many_pieces_takes_no_longer_for_each(tmp_path: Path) -> None:
     """Eight million bytes of text in a million pieces: were each added to the ones before it, that took minutes."""
     with in_time():
-        domain_xml.parse(b"<domain>" + b"a<!---->" * 1_000_000 + b"</domain>", "domain.xml")
+        domain.parse(b"<domain>" + b"a<!---->" * 1_000_000 + b"</domain>", "domain.xml")
 
 
 def test_broken_json_is_a_value_or_unreadable() -> None:
@@ -174,5 +176,5 @@ def test_a_file_that_is_none_is_never_waited_for(tmp_path: Path) -> None:
 
 def test_the_host_s_own_pages_are_asked_for_a_bare_element(tmp_path: Path) -> None:
     (tmp_path / "domain.xml").write_bytes(DOMAIN)
-    found, _ = guest_xml.read(tmp_path / "domain.xml", LocalHost())
+    found, _ = guest_study.read(tmp_path / "domain.xml", LocalHost())
     assert "hugetlb-1g" in found

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hugewise.cli.main import cli, main
 from hugewise.errors import UserError
 from hugewise.external.analyze import analyze
+from hugewise.external.compare import encode
 from hugewise.external.reader import Ask, DataError
 from hugewise.external.readers import discover
-from hugewise.external.types import encode
 from hugewise.report.external import report
 from tests.fuzz.inputs import broken, fuzzed, in_time, kept
 

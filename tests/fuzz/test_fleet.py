@@ -7,9 +7,9 @@ from pathlib import Path
 from hypothesis import given
 
 from hugewise.errors import RunError, StudyError
-from hugewise.fleet import inventory, orders, summaries
+from hugewise.fleet import inventory, pooled, protocol
 from hugewise.fleet.folder import FleetFolder
-from hugewise.fleet.orders import (
+from hugewise.fleet.protocol import (
     Assignment,
     AssignmentSeen,
     BeginOrder,
@@ -21,7 +21,7 @@ from hugewise.fleet.orders import (
     ReadOrder,
     Refusal,
 )
-from hugewise.fleet.state import FleetState
+from hugewise.fleet.records import FleetState
 from hugewise.reading import UnreadableError
 from tests.build.fleets import FAST, FleetHostMade, a_fleet
 from tests.fleet.hosts import Fleet
@@ -30,7 +30,7 @@ from tests.fuzz.inputs import broken, fuzzed, in_time
 ONE = Assignment("20261123T031355Z-f690", 3)
 QUESTION = FleetQuestion(text="format = 1", scale="published", directory="/srv")
 ORDERS = [
-    orders.encode(each)
+    protocol.encode(each)
     for each in (
         HelloOrder(question=QUESTION),
         BeginOrder(assignment=ONE, question=QUESTION),
@@ -38,7 +38,7 @@ ORDERS = [
     )
 ]
 ANSWERS = [
-    orders.encode(each)
+    protocol.encode(each)
     for each in (
         AssignmentSeen(assignment=ONE, state="running", run="20261122T125547Z-548a", closed=3, blocks=8, left_s=1.5),
         ManifestFound(assignment=ONE, run="r", files=(FileEntry("attempts/b00001-1-base-1/stdout", 3, "0" * 64),)),
@@ -64,14 +64,14 @@ def test_a_broken_message_is_read_or_refused() -> None:
     @fuzzed(50)
     @given(broken(ORDERS), broken(ANSWERS))
     def every(order: bytes, answer: bytes) -> None:
-        for decode, said in ((orders.decode_order, order), (orders.decode_answer, answer)):
+        for decode, said in ((protocol.decode_order, order), (protocol.decode_answer, answer)):
             try:
                 with in_time():
                     found = decode(said)
             except UnreadableError as error:
                 assert error.reason
             else:
-                assert decode(orders.encode(found)) == found
+                assert decode(protocol.encode(found)) == found
 
     every()
 
@@ -95,7 +95,7 @@ def test_a_broken_summary_is_made_anew(tmp_path: Path) -> None:
     """Whatever stands where it was kept, what is read is what the run says."""
     path = a_fleet(tmp_path, [FleetHostMade("a", FAST)])
     (run,) = (path / "hosts" / "a").iterdir()
-    known = summaries.summary(path, run)
+    known = pooled.summary(path, run)
     (place,) = (path / "summaries").iterdir()
     kept = place.read_bytes()
 
@@ -105,7 +105,7 @@ def test_a_broken_summary_is_made_anew(tmp_path: Path) -> None:
         place.unlink(missing_ok=True)
         place.write_bytes(content)
         with in_time():
-            assert summaries.summary(path, run) == known
+            assert pooled.summary(path, run) == known
         assert place.read_bytes() == kept
 
     every()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hugewise.errors import UserError
 from hugewise.inspection.allocator import allocator, read_program, tunable
 from hugewise.inspection.smaps import backed_mappings
-from hugewise.inspection.subject import subject
+from hugewise.inspection.targets import subject
 from tests.build.hosts import Files
 from tests.fuzz.inputs import broken, fuzzed, in_time
 from tests.inspection.test_smaps import RECORDED

@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hugewise.attempt.laying import reported, summary, undelivered
+from hugewise.attempt.context import reported, summary, undelivered
 from hugewise.machine.loader import UntoldError, executed
 from tests.attempt.test_laying import LAID, treatment
 from tests.fuzz.inputs import broken, fuzzed, in_time

@@ -16,8 +16,8 @@ from hugewise.cli.main import main
 from hugewise.errors import UserError
 from hugewise.report import csv, json
 from hugewise.report.markdown import markdown
-from hugewise.report.study import report
 from hugewise.report.summary import summary
+from hugewise.report.write import report
 from tests.fuzz.inputs import broken, fuzzed, in_time
 from tests.golden import GOLDEN
 

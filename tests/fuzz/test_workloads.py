@@ -21,11 +21,11 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from hugewise import reading
-from hugewise.attempt import believed
+from hugewise.attempt import outcome
 from hugewise.model.scene import Part, Reading, Staged
 from hugewise.reading import UnreadableError
 from hugewise.workloads import _mariadb, discover
-from hugewise.workloads._value import extract, parse
+from hugewise.workloads._outputs import extract, parse
 from tests.build.workloads import Said, given, use
 from tests.fuzz.inputs import HOSTILE, broken, fuzzed, in_time
 
@@ -209,7 +209,7 @@ def judged(case: Case, found: Said) -> None:
         with suppress(ValueError):
             workload.read(found, values)
         try:
-            told = believed.read(workload, found, values)
+            told = outcome.read(workload, found, values)
         except UnreadableError as error:
             assert 0 < len(error.reason) < 1100
             return
@@ -221,7 +221,7 @@ def judged(case: Case, found: Said) -> None:
 def test_what_is_whole_is_read(name: str) -> None:
     case = CASES[name]
     workload = staged(case.workload)
-    assert believed.read(workload, outputs(case), given(workload, **case.values)) != Reading()
+    assert outcome.read(workload, outputs(case), given(workload, **case.values)) != Reading()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -324,4 +324,4 @@ def test_a_reader_that_breaks_fails_the_attempt_and_not_the_run() -> None:
     ):
         breaking = type("Breaking", (type(workload),), {"read": breaks(error)})()
         with pytest.raises(UnreadableError, match=type(error).__name__):
-            believed.read(breaking, Said({}), {})
+            outcome.read(breaking, Said({}), {})

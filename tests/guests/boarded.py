@@ -13,17 +13,18 @@ import msgspec
 import pytest
 
 from hugewise.errors import MachineError
-from hugewise.guests import boot, program
-from hugewise.guests.accelerator import Choice
+from hugewise.guests import boot, hypervisor
 from hugewise.guests.backing import Proof
 from hugewise.guests.boarding import GuestBoarding
-from hugewise.guests.provided import Provided
+from hugewise.guests.hypervisor import Choice
+from hugewise.guests.resources import GuestResources
 from hugewise.guests.survey import Survey
 from hugewise.host.scratch import Scratch
 from hugewise.model.guest import Backing, Image, Initramfs
 from hugewise.model.pages import PageTarget
 from hugewise.model.trial import Trial
-from hugewise.plan.plan import Arm, Cell
+from hugewise.plan.arms import Arm
+from hugewise.plan.plan import Cell
 from hugewise.study.guest import GuestUse
 from tests.build.agents import HELLO, FakeGuest
 from tests.build.guests import kernel
@@ -119,7 +120,7 @@ class Yard:
         return self.leaves[-1]
 
     def boarding(self, link: Any = None, seed: bytes = bytes(16), **use: Any) -> GuestBoarding:
-        provided = Provided(
+        provided = GuestResources(
             use=GuestUse(memory=GIB, cpus=2 if not use.get("counting") else 1, **use),
             arch="x86-64",
             choice=Choice("tcg", "as the study says"),
@@ -147,8 +148,8 @@ def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
     made.place.mkdir()
     (made.place / "initramfs").write_bytes(b"")
     monkeypatch.setattr(boot, "boot", made.boot)
-    monkeypatch.setattr(program, "find", lambda *_: "/usr/bin/qemu")
-    monkeypatch.setattr(program, "version", lambda _: "7.2.22")
+    monkeypatch.setattr(hypervisor, "find_qemu", lambda *_: "/usr/bin/qemu")
+    monkeypatch.setattr(hypervisor, "qemu_version", lambda _: "7.2.22")
     yield made
     for each in made.booted:
         each.agent.close()

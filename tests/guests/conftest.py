@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hugewise.errors import HugewiseError
-from hugewise.guests import initramfs, kernels, program
+from hugewise.guests import hypervisor, image, kernels
 from hugewise.guests.boot import Booted, Hosting, boot
 from hugewise.machine.agent import Agent
 from hugewise.model.guest import Architecture, Guest, Kernel
@@ -55,16 +55,16 @@ class Bootable:
 
 def bootable(package: str, arch: Architecture) -> Bootable:
     """Debian's kernel of that package, fetched if need be. Nothing is installed."""
-    lacking = program.missing(arch)
+    lacking = hypervisor.missing(arch)
     need(lacking is None, "" if lacking is None else f"{lacking.reason} (apt install {lacking.package})")
-    agent = initramfs.guest_probe(arch)
+    agent = image.guest_probe(arch)
     need(not isinstance(agent, Missing), agent.reason if isinstance(agent, Missing) else "")
     try:
         kernel = kernels.provide(KernelUse(name=package, package=package), arch, _SUITE, lambda _: None)
     except HugewiseError as error:
         need(condition=False, requirement=f"Debian's package {package} ({error.message})")
         raise
-    return Bootable(kernel, initramfs.build(kernel), program.find(arch))
+    return Bootable(kernel, image.build(kernel), hypervisor.find_qemu(arch))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from hugewise.guests.last_words import emulator_at_fault
+from hugewise.guests.boot import emulator_at_fault
 from hugewise.host import cgroup
 from hugewise.model.results import Results
 from hugewise.model.trial import Attempt

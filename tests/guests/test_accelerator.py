@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from hugewise.errors import MachineError, UserError
-from hugewise.guests import accelerator, program
-from hugewise.guests.accelerator import TRIAL_S, Choice, NoKvm, choose, refusal
+from hugewise.guests import hypervisor
 from hugewise.guests.boot import Hosting
-from hugewise.guests.hosting import qemu_account
+from hugewise.guests.hypervisor import TRIAL_S, Choice, NoKvm, choose, qemu_account, refusal
 from tests.build import known
 from tests.build.guests import kernel
 from tests.requirements import need_program, need_root
@@ -23,9 +22,9 @@ from tests.requirements import need_program, need_root
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """No answer of one test reaches another."""
-    accelerator._known.clear()
+    hypervisor._known.clear()
     yield
-    accelerator._known.clear()
+    hypervisor._known.clear()
 
 
 def host(folder: Path, flags: str = "fpu vmx sse2", *, device: bool = True) -> Path:
@@ -125,13 +124,13 @@ class Trial:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "find", lambda *_: "/usr/bin/qemu")
-    monkeypatch.setattr(program, "version", lambda _: "7.2.22")
+    monkeypatch.setattr(hypervisor, "find_qemu", lambda *_: "/usr/bin/qemu")
+    monkeypatch.setattr(hypervisor, "qemu_version", lambda _: "7.2.22")
 
 
 @pytest.mark.usefixtures("installed")
 def test_kvm_is_taken_when_a_guest_boots_with_it_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accelerator, "refusal", lambda _: None)
+    monkeypatch.setattr(hypervisor, "refusal", lambda _: None)
     trial = Trial()
     for _ in range(2):
         assert choose(kernel(), Path("i"), attempt=trial).accelerator == "kvm"
@@ -141,7 +140,7 @@ def test_kvm_is_taken_when_a_guest_boots_with_it_and_asked_once(monkeypatch: pyt
 
 @pytest.mark.usefixtures("installed")
 def test_a_device_that_opens_and_boots_nothing_is_no_kvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accelerator, "refusal", lambda _: None)
+    monkeypatch.setattr(hypervisor, "refusal", lambda _: None)
     trial = Trial("the guest did not say hello\n  QEMU: failed to set MSR 0x10a")
     for _ in range(2):
         found = choose(kernel(), Path("i"), attempt=trial)
@@ -156,15 +155,15 @@ def test_an_account_that_is_not_let_in_is_told_so_by_the_trial(monkeypatch: pyte
     """Root may open the device, and its QEMU, which is nobody's, may not."""
     device = tmp_path / "kvm"
     device.touch()
-    monkeypatch.setattr(accelerator, "refusal", lambda _: None)
-    monkeypatch.setattr(accelerator, "_DEVICE", device)
+    monkeypatch.setattr(hypervisor, "refusal", lambda _: None)
+    monkeypatch.setattr(hypervisor, "_DEVICE", device)
     trial = Trial("QEMU did not start\n  QEMU: Could not access KVM kernel module: Permission denied")
     assert "chgrp kvm" in known(choose(kernel(), Path("i"), attempt=trial).cure)
 
 
 @pytest.mark.usefixtures("installed")
 def test_nothing_is_booted_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accelerator, "refusal", lambda _: NoKvm("no device", "modprobe kvm"))
+    monkeypatch.setattr(hypervisor, "refusal", lambda _: NoKvm("no device", "modprobe kvm"))
     trial = Trial()
     assert choose(kernel(), Path("i"), attempt=trial) == Choice("tcg", "no KVM: no device", "modprobe kvm")
     assert trial.asked == []
@@ -173,23 +172,23 @@ def test_nothing_is_booted_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -
 def test_a_missing_qemu_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     for arch, package in (("x86-64", "qemu-system-x86"), ("arm64", "qemu-system-arm")):
-        missing = known(program.missing(arch))  # type: ignore[arg-type]
+        missing = known(hypervisor.missing(arch))  # type: ignore[arg-type]
         assert missing.package == package
         with pytest.raises(UserError) as raised:
-            program.find(arch)  # type: ignore[arg-type]
+            hypervisor.find_qemu(arch)  # type: ignore[arg-type]
         assert raised.value.hint == f"apt install {package}"
 
 
 def test_a_qemu_says_its_version() -> None:
     path = need_program("qemu-system-x86_64", "qemu-system-x86")
     said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
-    assert program.version(path) in said
-    assert program.version(path)[0].isdigit()
-    assert program.missing("x86-64") is None
+    assert hypervisor.qemu_version(path) in said
+    assert hypervisor.qemu_version(path)[0].isdigit()
+    assert hypervisor.missing("x86-64") is None
 
 
 def test_what_is_no_qemu_has_no_version() -> None:
     with pytest.raises(MachineError, match=r"/bin/true --version failed: true \(GNU coreutils\)"):
-        program.version("/bin/true")
+        hypervisor.qemu_version("/bin/true")
     with pytest.raises(MachineError, match="No such file"):
-        program.version("/nowhere/qemu")
+        hypervisor.qemu_version("/nowhere/qemu")

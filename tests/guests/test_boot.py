@@ -21,13 +21,14 @@ import msgspec
 import pytest
 
 from hugewise.errors import MachineError
-from hugewise.guests import accelerator, initramfs, kernels, last_words, provided
-from hugewise.guests.boot import Booted, Hosting, boot, filling_s
-from hugewise.guests.last_words import plain_lines
+from hugewise.guests import boot as last_words
+from hugewise.guests import hypervisor, kernels, resources
+from hugewise.guests.boot import Booted, Hosting, boot, filling_s, plain_lines
+from hugewise.guests.image import extended
 from hugewise.host.journal import Journal
+from hugewise.host.knob import Settings
 from hugewise.host.local_host import LocalHost
 from hugewise.host.pool import Pools
-from hugewise.host.setting import Settings
 from hugewise.machine import probe
 from hugewise.model.guest import Backing
 from hugewise.study.load import parse
@@ -222,7 +223,7 @@ def test_a_panic_is_told_from_one_that_the_emulator_is_known_for(
     assert (recorded.count(HALF_PATCHED), recorded.count(FATAL)) == (1, 1)
     begun, _, rest = recorded.partition(HALF_PATCHED)
     (tmp_path / "console.txt").write_text(begun + "\n".join(words) + rest.partition(FATAL)[2])
-    monkeypatch.setattr(last_words, "ended", lambda *_: None)
+    monkeypatch.setattr(last_words, "exit_status", lambda *_: None)
     asked: Any = None  # neither its QEMU nor its sockets are looked at
     booted = Booted(guest(cpus=cpus), Hosting(outputs=tmp_path, run=tmp_path), asked, asked, asked)
     found = booted.error("it is gone")
@@ -314,7 +315,7 @@ def test_a_kernel_is_asked_by_the_account_of_attempts(
     monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path))
     monkeypatch.setattr("hugewise.guests.boot.boot", watched)
     monkeypatch.setattr(kernels, "provide", lambda *_: x86.kernel)
-    had = provided.provide(parse(FAULT, "s.toml"), lambda _: provided.ForImage((), ()), lambda _: None)
+    had = resources.provide(parse(FAULT, "s.toml"), lambda _: resources.ForImage((), ()), lambda _: None)
     found = had.surveys["debian"]
     assert not isinstance(found, str)
     assert (found.release, found.page_size) == (x86.kernel.release, 4096)
@@ -323,12 +324,12 @@ def test_a_kernel_is_asked_by_the_account_of_attempts(
 
 
 def test_kvm_is_taken_only_where_it_boots(x86: Bootable, hosting: Hosting) -> None:
-    accelerator._known.clear()
-    found = accelerator.choose(x86.kernel, x86.initramfs)
-    assert accelerator.choose(x86.kernel, x86.initramfs) == found
-    if accelerator.refusal("x86-64") is not None:
+    hypervisor._known.clear()
+    found = hypervisor.choose(x86.kernel, x86.initramfs)
+    assert hypervisor.choose(x86.kernel, x86.initramfs) == found
+    if hypervisor.refusal("x86-64") is not None:
         assert found.accelerator == "tcg"
-        assert found.why == f"no KVM: {known(accelerator.refusal('x86-64')).why}"
+        assert found.why == f"no KVM: {known(hypervisor.refusal('x86-64')).why}"
     elif found.accelerator == "kvm":
         with x86.boot(hosting, accelerator="kvm", cpu="host", backing=BASE) as booted:
             assert booted.qmp.execute("query-kvm") == {"enabled": True, "present": True}
@@ -367,7 +368,7 @@ def test_the_seed_alone_decides_what_a_counting_guest_does_to_the_instruction(
     found: Bootable = request.getfixturevalue(kind)
     reads = [b'{"id":%d,"do":"read","path":"%s"}\n' % (number, path.encode()) for number, path in enumerate(DRAWN, 2)]
     orders = b'{"id":1,"do":"settle","seconds":1}\n' + b"".join(reads)
-    image = initramfs.extended(found.initramfs, {"/orders.jsonl": orders}, hosting.outputs / "initramfs")
+    image = extended(found.initramfs, {"/orders.jsonl": orders}, hosting.outputs / "initramfs")
     pinned = msgspec.structs.replace(hosting, cpus=(max(os.sched_getaffinity(0)),))
 
     def drawn(seed: int) -> list[str]:

@@ -30,8 +30,8 @@ def test_an_entry_is_made_once_and_everybody_may_read_it(place: Path) -> None:
         (path / "one").write_text("1")
         (path / "one").chmod(0o600)
 
-    found = cache.kept("images", {"a": 1, "b": [2]}, make)
-    assert cache.kept("images", {"b": [2], "a": 1}, make) == found
+    found = cache.cached("images", {"a": 1, "b": [2]}, make)
+    assert cache.cached("images", {"b": [2], "a": 1}, make) == found
     assert found == cache.entry("images", {"a": 1, "b": [2]})
     assert len(made) == 1
     assert made[0].name.startswith(".")
@@ -46,7 +46,7 @@ def test_what_fails_leaves_no_entry_and_the_next_one_begins_anew(place: Path) ->
         raise ValueError("no room")
 
     with pytest.raises(ValueError, match="no room"):
-        cache.kept("kernels", b"key", fail)
+        cache.cached("kernels", b"key", fail)
     assert not cache.entry("kernels", b"key").exists()
     # A process that was killed could not tidy up.
     left = cache.entry("kernels", b"key")
@@ -55,12 +55,12 @@ def test_what_fails_leaves_no_entry_and_the_next_one_begins_anew(place: Path) ->
     def make(path: Path) -> None:
         path.write_bytes(b"whole")
 
-    assert cache.kept("kernels", b"key", make).read_bytes() == b"whole"
+    assert cache.cached("kernels", b"key", make).read_bytes() == b"whole"
     assert sorted(each.name for each in (place / "kernels").iterdir()) == [f".{left.name}.lock", left.name]
 
 
 def test_a_damaged_file_is_replaced_only_by_a_whole_one(place: Path) -> None:
-    damaged = cache.kept("surveys", b"key", lambda path: path.touch())
+    damaged = cache.cached("surveys", b"key", lambda path: path.touch())
 
     def fail(path: Path) -> None:
         path.write_bytes(b"half")
@@ -91,10 +91,10 @@ def test_two_that_want_the_same_wait_for_one(place: Path) -> None:
         made.append(2)
         path.write_bytes(b"2")
 
-    first = threading.Thread(target=cache.kept, args=("images", b"key", slow))
+    first = threading.Thread(target=cache.cached, args=("images", b"key", slow))
     first.start()
     assert begun.wait(30)
-    second = threading.Thread(target=cache.kept, args=("images", b"key", other))
+    second = threading.Thread(target=cache.cached, args=("images", b"key", other))
     second.start()
     go_on.set()
     first.join(30)
@@ -180,13 +180,13 @@ def test_a_damaged_folder_is_said_and_made_anew(place: Path) -> None:
         (path / "image").write_bytes(b"a kernel" + bytes(3 << 20) + b"its end")
         (path / "below" / "module").write_bytes(b"a module")
 
-    found = cache.kept("kernels", b"key", make, said.append)
+    found = cache.cached("kernels", b"key", make, said.append)
     assert cache.damage(found) == ""
-    assert (cache.kept("kernels", b"key", make, said.append), made, said) == (found, [1], [])
+    assert (cache.cached("kernels", b"key", make, said.append), made, said) == (found, [1], [])
     for number, (what, harm) in enumerate(HARMS.items(), 2):
         harm(found)
         assert cache.damage(found) == what
-        assert cache.kept("kernels", b"key", make, said.append) == found
+        assert cache.cached("kernels", b"key", make, said.append) == found
         assert (len(made), said.pop()) == (number, f"{found} is damaged ({what}): it is made anew")
         assert cache.damage(found) == ""
     (found / "a-note").touch()  # what is put beside later is no damage
@@ -209,7 +209,7 @@ def test_holes_are_as_good_as_zeros(place: Path) -> None:
     """The same content, on a file system that keeps holes and in a file that was written in full."""
 
     def sealed(name: bytes, make: Callable[[Path], None]) -> bytes:
-        return (cache.kept("images", name, make) / ".sealed").read_bytes()
+        return (cache.cached("images", name, make) / ".sealed").read_bytes()
 
     def holes(path: Path) -> None:
         path.mkdir()
@@ -244,7 +244,7 @@ def test_an_entry_is_on_disk_before_it_has_its_name(place: Path, monkeypatch: py
         path.mkdir()
         (path / "image").write_bytes(b"x")
 
-    found = cache.kept("kernels", b"key", make)
+    found = cache.cached("kernels", b"key", make)
     before = {name for name, named in synced if not named}
     assert before == {"image", ".sealed", f".{found.name}.new"}
     assert [name for name, named in synced if named] == ["kernels"]

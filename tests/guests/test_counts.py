@@ -11,13 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from hugewise.attempt import emulation, outcome
-from hugewise.guests import initramfs
-from hugewise.guests.accelerator import Choice
-from hugewise.guests.boarding import GuestBoarding
+from hugewise.attempt import outcome, recording
+from hugewise.guests import image
+from hugewise.guests.boarding import GuestBoarding, GuestSettings
 from hugewise.guests.boot import Hosting
-from hugewise.guests.knobs import GuestSettings
-from hugewise.guests.provided import Provided
+from hugewise.guests.hypervisor import Choice
+from hugewise.guests.resources import GuestResources
 from hugewise.guests.survey import Survey
 from hugewise.machine import noise, probe, serving
 from hugewise.machine.machine import Contained
@@ -171,14 +170,14 @@ name = "mmap-perf"
 def instructions(found: Bootable, seed: bytes, folder: Path) -> tuple[int, Mapping[str, str | int | float]]:
     """Those of 1,000 calls of mmap-perf in the guest of a run with that seed, and what is kept of the guest."""
     study = parse(COUNTING, "counting.toml")
-    provided = Provided(
+    provided = GuestResources(
         use=known(study.guest),
         arch="x86-64",
         choice=Choice("tcg", "instructions are counted by emulation"),
         image=Image(arch="x86-64"),
         kernels={"k": found.kernel},
         surveys={"k": Survey(release=found.kernel.release, page_size=4096, files={})},
-        initramfs={"k": initramfs.told(found.initramfs)},
+        initramfs={"k": image.existing_initramfs(found.initramfs)},
     )
     told = job(folder, "mmap-perf", "--calls", "1000", micro=True)
     use = msgspec.structs.replace(arm(), backing=Backing(pages="base", preallocate=False))
@@ -192,7 +191,7 @@ def instructions(found: Bootable, seed: bytes, folder: Path) -> tuple[int, Mappi
             assert serving.run([(aboard.site.machine, msgspec.structs.replace(told, spec=spec))]) == [0]
             backed = aboard.leave()
     assert backed.problem is None
-    counted = known(emulation.instructions(serving.events(told)))
+    counted = known(recording.instructions(serving.events(told)))
     return counted, backed.facts
 
 

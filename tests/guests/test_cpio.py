@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hugewise.errors import HugewiseError
-from hugewise.guests import cpio
+from hugewise.guests import image
 from tests.build.guests import entries_of
 
 NAMES = st.text("abcdé-.", min_size=1, max_size=12).filter(lambda name: name.strip("."))
 
 
 def test_a_member_is_written_as_the_kernels_documentation_says() -> None:
-    data = cpio.archive([cpio.file("init", b"hello", 0o755)])
+    data = image.cpio_archive([image.regular_file("init", b"hello", 0o755)])
     head = b"07070100000001000081ed0000000000000000000000010000000000000005"
     head += b"000000000000000000000000000000000000000500000000"
     assert data[:110] == head
@@ -27,23 +27,27 @@ def test_a_member_is_written_as_the_kernels_documentation_says() -> None:
 
 
 def test_folders_above_come_first_and_once() -> None:
-    entries = entries_of(cpio.archive([cpio.file("/a/b/one", b"1"), cpio.file("a/b/two", b"2"), cpio.folder("a")]))
+    entries = entries_of(
+        image.cpio_archive(
+            [image.regular_file("/a/b/one", b"1"), image.regular_file("a/b/two", b"2"), image.directory("a")]
+        )
+    )
     assert [entry.path for entry in entries] == ["a", "a/b", "a/b/one", "a/b/two"]
     assert [stat.S_ISDIR(entry.mode) for entry in entries] == [True, True, False, False]
 
 
 def test_devices_are_kept() -> None:
-    entry = cpio.device("console", 5, 1)
-    assert entries_of(cpio.archive([entry])) == [entry]
+    entry = image.device_node("console", 5, 1)
+    assert entries_of(image.cpio_archive([entry])) == [entry]
     assert stat.S_ISCHR(entry.mode)
 
 
 def test_a_file_cannot_be_there_twice() -> None:
     with pytest.raises(HugewiseError, match="has init twice"):
-        cpio.archive([cpio.file("init", b"1"), cpio.file("/init", b"2")])
+        image.cpio_archive([image.regular_file("init", b"1"), image.regular_file("/init", b"2")])
 
 
 @given(st.dictionaries(NAMES, st.binary(max_size=40), max_size=5), st.dictionaries(NAMES, st.binary(), max_size=5))
 def test_archives_that_follow_each_other_hold_what_each_holds(one: dict[str, bytes], two: dict[str, bytes]) -> None:
-    first, second = ([cpio.file(name, data) for name, data in each.items()] for each in (one, two))
-    assert entries_of(cpio.archive(first) + cpio.archive(second)) == [*first, *second]
+    first, second = ([image.regular_file(name, data) for name, data in each.items()] for each in (one, two))
+    assert entries_of(image.cpio_archive(first) + image.cpio_archive(second)) == [*first, *second]

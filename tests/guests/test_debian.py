@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 from hugewise.cli.main import cli
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import apt_sources, cache, debian, foreseen, unpacking
-from hugewise.guests.apt_sources import AptSource
-from hugewise.guests.workshop import Workshop
+from hugewise.guests import cache, debian, packages
+from hugewise.guests.debian import AptSource
+from hugewise.guests.sandbox import Sandbox
+from hugewise.unprivileged import Say
 from tests.requirements import need, need_program, need_root
 
 STANZAS = """
@@ -52,15 +53,15 @@ SHA256:207fae4f71895f142c99f06a19bd4b26c4a7aabb8615e82128181c9cebe6a7b0
 
 
 def test_the_archive_of_a_sources_file_is_the_one_with_a_whole_suite() -> None:
-    found = apt_sources.main_archive({"/etc/apt/sources.list.d/debian.sources": STANZAS})
+    found = debian.main_archive({"/etc/apt/sources.list.d/debian.sources": STANZAS})
     assert found.uris == ("http://archive.example/debian",)
     assert found.suites == ("bookworm", "bookworm-updates")
     assert dict(found.options)["signed-by"] == "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 def test_the_same_archive_for_another_suite_keeps_its_options() -> None:
-    found = apt_sources.main_archive({"debian.sources": STANZAS})
-    assert apt_sources.stanza(found, "trixie", "arm64", sources=False).splitlines() == [
+    found = debian.main_archive({"debian.sources": STANZAS})
+    assert debian.sources_stanza(found, "trixie", "arm64", sources=False).splitlines() == [
         "Types: deb",
         "URIs: http://archive.example/debian",
         "Suites: trixie",
@@ -70,7 +71,7 @@ def test_the_same_archive_for_another_suite_keeps_its_options() -> None:
         "Check-Valid-Until: no",
         "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg",
     ]
-    assert "Types: deb-src\n" in apt_sources.stanza(found, "trixie", "arm64", sources=True)
+    assert "Types: deb-src\n" in debian.sources_stanza(found, "trixie", "arm64", sources=True)
 
 
 def test_an_entry_of_one_line_gives_the_same() -> None:
@@ -80,13 +81,13 @@ def test_an_entry_of_one_line_gives_the_same() -> None:
     deb [arch=amd64,arm64 signed-by=/k/debian-archive-keyring.gpg trusted=yes] mirror+file:/etc/mirrors trixie main # ok
     deb-src http://archive.example/debian bookworm main
     """
-    found = apt_sources.main_archive({"/etc/apt/sources.list": text})
+    found = debian.main_archive({"/etc/apt/sources.list": text})
     assert found == AptSource(
         ("deb",), ("mirror+file:/etc/mirrors",), ("trixie",), ("main",),
         (("architectures", "amd64 arm64"), ("signed-by", "/k/debian-archive-keyring.gpg"), ("trusted", "yes")),
     )  # fmt: skip
-    written = apt_sources.stanza(found, "bookworm", "amd64", sources=False)
-    assert next(apt_sources.stanzas(written)).uris == found.uris
+    written = debian.sources_stanza(found, "bookworm", "amd64", sources=False)
+    assert next(debian.stanzas(written)).uris == found.uris
     assert "Trusted: yes" in written
     assert "Architectures: amd64\n" in written
 
@@ -94,8 +95,8 @@ def test_an_entry_of_one_line_gives_the_same() -> None:
 def test_a_key_within_the_entry_is_kept_whole() -> None:
     key = "\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n mDMEZ\n -----END PGP PUBLIC KEY BLOCK-----"
     text = f"Types: deb\nURIs: http://archive.example/debian\nSuites: trixie\nComponents: main\nSigned-By:{key}\n"
-    found = apt_sources.main_archive({"a.sources": text})
-    assert f"Signed-By: {key}" in apt_sources.stanza(found, "bookworm", "amd64", sources=False)
+    found = debian.main_archive({"a.sources": text})
+    assert f"Signed-By: {key}" in debian.sources_stanza(found, "bookworm", "amd64", sources=False)
 
 
 def test_other_archives_that_use_debians_names_come_after_debians() -> None:
@@ -103,7 +104,7 @@ def test_other_archives_that_use_debians_names_come_after_debians() -> None:
         "/etc/apt/sources.list.d/a.list": "deb [signed-by=/k/tools.gpg] https://tools.example bookworm main",
         "/etc/apt/sources.list.d/b.list": "deb http://archive.example/debian bookworm main",
     }
-    assert apt_sources.main_archive(files).uris == ("http://archive.example/debian",)
+    assert debian.main_archive(files).uris == ("http://archive.example/debian",)
 
 
 def test_no_archive_of_debian_says_what_was_read_and_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +141,7 @@ def test_what_apt_says_is_read() -> None:
 
 
 def test_the_private_state_names_nothing_of_the_machines_own_and_clears_its_hooks() -> None:
-    shop = Workshop(Path("/c/made"), None)
+    shop = Sandbox(Path("/c/made"), None)
     lines = debian.configuration(shop, Path("/c/made/lent/lists"), "arm64").splitlines()
     named = [line for line in lines if line.startswith("Dir::")]
     assert named
@@ -162,7 +163,7 @@ def test_a_name_that_is_no_package_never_reaches_apt(name: str, monkeypatch: pyt
 def test_the_path_of_sources_is_all_that_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a shell to take it; what is fetched meanwhile is told beside."""
 
-    def fetched(package: str, suite: str, say: debian.Say) -> Path:
+    def fetched(package: str, suite: str, say: Say) -> Path:
         say("fetching")
         return tmp_path / f"{package}_{suite}.orig.tar.xz"
 
@@ -180,7 +181,7 @@ def test_a_broken_package_is_said_to_be_one(tmp_path: Path) -> None:
     need_program("dpkg-deb", "dpkg")
     (tmp_path / "bad.deb").write_bytes(b"no package")
     with pytest.raises(StorageError, match=r"cannot unpack .*bad\.deb"):
-        unpacking.unpack(tmp_path / "bad.deb", tmp_path)
+        packages.unpack(tmp_path / "bad.deb", tmp_path)
 
 
 def machines_own() -> list[tuple[str, int]]:
@@ -203,10 +204,10 @@ def test_a_small_package_of_another_architecture_is_had(tmp_path: Path, monkeypa
         raise
     assert {"hello", "libc6"} <= {package.name for package in found}
     hello = next(package for package in found if package.name == "hello")
-    ahead = foreseen.foreseen(["hello"], "trixie", "arm64")
+    ahead = packages.package_sizes(["hello"], "trixie", "arm64")
     assert ahead is not None and ahead.unpacked is not None
     assert sorted(ahead.packages, key=lambda package: package.name) == found
-    assert ahead.unpacked > foreseen.to_fetch(ahead.packages) == sum(package.size for package in found)
+    assert ahead.unpacked > packages.to_fetch(ahead.packages) == sum(package.size for package in found)
     assert hello.arch == "arm64"
     paths = debian.fetch([hello], told.append)
     assert [path.name for path in paths] == [hello.file]
@@ -215,9 +216,9 @@ def test_a_small_package_of_another_architecture_is_had(tmp_path: Path, monkeypa
     assert debian.fetch([hello], told.append) == paths
     assert debian.resolve(["hello"], "trixie", "arm64", told.append) == found
     assert told == []  # both from the cache
-    assert foreseen.to_fetch(found) == sum(package.size for package in found) - hello.size
+    assert packages.to_fetch(found) == sum(package.size for package in found) - hello.size
     (tmp_path / "root").mkdir()
-    unpacking.unpack(paths[0], tmp_path / "root", without=["./usr/share/*"])
+    packages.unpack(paths[0], tmp_path / "root", without=["./usr/share/*"])
     program = (tmp_path / "root/usr/bin/hello").read_bytes()
     assert program[18:20] == b"\xb7\x00"  # AArch64, elf(5)
     assert not (tmp_path / "root/usr/share/doc").exists()
@@ -260,8 +261,8 @@ def test_a_prepared_apt_conf_is_never_read(reached: Path, monkeypatch: pytest.Mo
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HUGEWISE_APT_SOURCES", str(sources))
     monkeypatch.setenv("XDG_CACHE_HOME", str(reached / "home"))
-    archive = apt_sources.main_archive({str(sources): sources.read_text()})
-    text = apt_sources.stanza(archive, "bookworm", "amd64", sources=False)
+    archive = debian.main_archive({str(sources): sources.read_text()})
+    text = debian.sources_stanza(archive, "bookworm", "amd64", sources=False)
     entry = reached / "home/hugewise/apt" / cache.digest(text.encode())[:32]
     for name in ("state/lists/partial", "cache/archives/partial"):
         (entry / name).mkdir(parents=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hugewise.deployment import host as host_files
-from hugewise.guests.deployment import deployed
-from hugewise.model.deployment import DeployedFile, Deployment, FileKind
+from hugewise.deployment import configuration as host_files
+from hugewise.guests.libvirt import deployed
 from hugewise.model.guest import Backing
+from hugewise.model.policy import DeployedFile, Deployment, FileKind
 
 GIB = 1 << 30
 INSIDE = Deployment(files=(host_files.now({"/k": "always"}),), note="all sizes on")

@@ -18,11 +18,12 @@ from click.testing import CliRunner
 import hugewise
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
-from hugewise.guests import disks, domain_study, initramfs, libvirt
-from hugewise.guests.domain_study import HostOffer, Restated, StudyWish
-from hugewise.machine import domain, domain_xml
+from hugewise.guests import disks, domain_study, libvirt
+from hugewise.guests.domain_study import HostOffer, Restated, StudyRequest
+from hugewise.guests.image import guest_probe
+from hugewise.machine import domain
 from hugewise.model.guest import Backing, Disk, DiskFile
-from hugewise.plan.venue import cannot_back
+from hugewise.plan.arms import cannot_back
 from hugewise.stats.family import conclude, methods_for
 from hugewise.study import load
 from hugewise.study.study import Study
@@ -49,12 +50,14 @@ OFFER = HostOffer(
     cpus=(0, 1),
     nodes=(0,),
 )
-FAULT = StudyWish(workload="fault")
+FAULT = StudyRequest(workload="fault")
 
 
-def restated(text: str, wish: StudyWish = FAULT, offer: HostOffer = OFFER) -> tuple[Restated, Study]:
-    root = domain_xml.parse(text.encode(), "db1.xml")
-    made = domain_study.restate(domain.read(root, "db1.xml"), libvirt.asked(root, "db1.xml", 2 << 20), wish, offer)
+def restated(text: str, wish: StudyRequest = FAULT, offer: HostOffer = OFFER) -> tuple[Restated, Study]:
+    root = domain.parse(text.encode(), "db1.xml")
+    made = domain_study.restate(
+        domain.read(root, "db1.xml"), libvirt.requested_backing(root, "db1.xml", 2 << 20), wish, offer
+    )
     return made, load.parse(made.text, "made")
 
 
@@ -63,10 +66,10 @@ def backings(study: Study) -> dict[str, Backing]:
 
 
 def test_a_guest_that_stays_has_the_domain_s_memory_in_every_arm_and_other_policies() -> None:
-    made, study = restated(DB1.read_text(), StudyWish(workload="fault", within=("base", "thp"), blocks=30))
+    made, study = restated(DB1.read_text(), StudyRequest(workload="fault", within=("base", "thp"), blocks=30))
     assert study.guest is not None and study.guest.resident
     assert made.arms == ("base", "thp") == tuple(use.name for use in study.policies)
-    assert restated(DB1.read_text(), StudyWish(workload="fault", within=("base", "thp")))[1].budget.blocks == 30
+    assert restated(DB1.read_text(), StudyRequest(workload="fault", within=("base", "thp")))[1].budget.blocks == 30
     shared = Backing(pages="base", preallocate=False, share=True, nodes=(0,))
     assert backings(study) == {"base": shared, "thp": shared}
     assert (study.compared_with, study.budget.blocks, study.method) == ("base", 30, "sequential")
@@ -251,7 +254,7 @@ def test_the_qemu_that_the_domain_names_is_the_guests() -> None:
 
 
 def test_a_command_of_the_domains_own_disk() -> None:
-    wish = StudyWish(load=("app", "--bench", 'a "b"'), kernel="/boot/vmlinuz", modules="/lib/modules/6.12")
+    wish = StudyRequest(load=("app", "--bench", 'a "b"'), kernel="/boot/vmlinuz", modules="/lib/modules/6.12")
     held = msgspec.structs.replace(OFFER, held=lambda path: "the process 7 (qemu-kvm)")
     made, study = restated(DB1.read_text(), wish, held)
     assert study.guest is not None
@@ -262,14 +265,14 @@ def test_a_command_of_the_domains_own_disk() -> None:
     values = ("rate,higher,1/s=regex:([0-9.]+) 1/s", 'n,lower=json:.["n"]')
     _, study = restated(DB1.read_text(), msgspec.structs.replace(wish, values=values, metric="rate"))
     assert (study.workload[0].parameters["values"], study.workload[0].metric) == (values, "rate")
-    packaged, study = restated(DB1.read_text(), StudyWish(load=("redis-benchmark",), packages=("redis-tools",)))
+    packaged, study = restated(DB1.read_text(), StudyRequest(load=("redis-benchmark",), packages=("redis-tools",)))
     assert study.guest is not None
     assert (study.guest.image, study.guest.packages) == (None, ("redis-tools",))
     network = DB1.read_text().replace("<disk type='file' device='disk'>", "<disk type='network' device='disk'>")
     with pytest.raises(UserError, match="no disk of this host that the command could be on"):
         restated(network, wish)
     with pytest.raises(UserError, match="--load COMMAND or --workload NAME"):
-        restated(DB1.read_text(), StudyWish())
+        restated(DB1.read_text(), StudyRequest())
     assert packaged.arms
 
 
@@ -277,7 +280,7 @@ def test_a_disk_that_is_not_on_this_host_is_refused_with_its_line() -> None:
     """The defect: the system's own words, with neither element nor cure."""
     gone = msgspec.structs.replace(OFFER, absent=disks.absent)
     with pytest.raises(UserError) as told:
-        restated(DB1.read_text(), StudyWish(load=("app",)), gone)
+        restated(DB1.read_text(), StudyRequest(load=("app",)), gone)
     said = "db1.xml:34: the disk vda (/var/lib/libvirt/images/db1.qcow2): No such file or directory on this host"
     assert told.value.message == said
     assert told.value.hint is not None
@@ -319,10 +322,10 @@ def test_a_mistake_names_its_element_and_line(was: str, becomes: str, message: s
 def test_text_of_a_domain_stays_text(tmp_path: Path) -> None:
     """Whatever an author of XML writes, no key of the study is theirs."""
     odd = DB1.read_text().replace("<name>db1<", '<name>db😀"<').replace("dev='vda'", "dev='v&#10;margin = 0.4&#10;'")
-    made, study = restated(odd, StudyWish(workload="fault"))
+    made, study = restated(odd, StudyRequest(workload="fault"))
     assert study.margin == load.parse(made.text, "made").margin == 0.005
     assert "db😀" in study.question
-    made, study = restated(odd.replace("images/db1", 'images/d"\\ü'), StudyWish(load=("x",)))
+    made, study = restated(odd.replace("images/db1", 'images/d"\\ü'), StudyRequest(load=("x",)))
     assert study.guest is not None
     assert study.guest.image == '/var/lib/libvirt/images/d"\\ü.qcow2'
 
@@ -347,7 +350,7 @@ def test_the_command_writes_it_once(tmp_path: Path) -> None:
 
 
 def test_a_running_domain_is_asked_of_its_own_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hugewise.guests import virsh
+    from hugewise.guests import domain_study
 
     def absent(*_: object) -> None:
         return None
@@ -355,15 +358,15 @@ def test_a_running_domain_is_asked_of_its_own_client(tmp_path: Path, monkeypatch
     monkeypatch.setattr("hugewise.machine.programs.of_root", absent)
     monkeypatch.setattr("shutil.which", absent)
     with pytest.raises(UserError, match="--connect needs virsh"):
-        virsh.dumpxml("qemu:///system", "db1")
+        domain_study.dumpxml("qemu:///system", "db1")
     client = tmp_path / "virsh"
     client.write_text(f'#!/bin/sh\n[ "$*" = "--connect qemu:///system dumpxml --domain db1" ] || exit 3\ncat {DB1}\n')
     client.chmod(0o755)
     monkeypatch.setattr("hugewise.machine.programs.of_root", lambda _: str(client))
     monkeypatch.setattr("shutil.which", lambda _: str(client))
-    assert virsh.dumpxml("qemu:///system", "db1") == DB1.read_bytes()
+    assert domain_study.dumpxml("qemu:///system", "db1") == DB1.read_bytes()
     with pytest.raises(UserError, match="virsh --connect qemu:///system dumpxml other"):
-        virsh.dumpxml("qemu:///system", "other")
+        domain_study.dumpxml("qemu:///system", "other")
 
 
 def qcow2(path: Path, backing: str = "", *, written: bytes = b"raw", crypt: int = 0, incompatible: int = 0) -> Path:
@@ -534,7 +537,7 @@ parameters = {{ argv = ["bench", "cpu"] }}
 def disk_of_ones_own(folder: Path) -> Path:
     """A disk with a partition table, and on its second partition a root folder with one program, in ext4."""
     mke2fs = need_program("/usr/sbin/mke2fs", "e2fsprogs")
-    agent = initramfs.guest_probe("x86-64")
+    agent = guest_probe("x86-64")
     assert isinstance(agent, Path)
     root, part = folder / "root", folder / "part.ext4"
     (root / "usr" / "bin").mkdir(parents=True)

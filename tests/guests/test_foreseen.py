@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.guests import debian, foreseen
+from hugewise.guests import debian, packages
 from tests.guests.test_debian import STANZAS
 
 
@@ -22,14 +22,14 @@ from tests.guests.test_debian import STANZAS
     ],
 )
 def test_what_packages_take_unpacked_is_read(said: str, size: int | None) -> None:
-    assert foreseen.unpacked_bytes(f"Building dependency tree...\n{said}\n") == size
+    assert packages.unpacked_bytes(f"Building dependency tree...\n{said}\n") == size
 
 
 def test_without_lists_nothing_is_asked_of_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HUGEWISE_APT_SOURCES", str(tmp_path / "none.list"))
-    assert foreseen.foreseen(["hello"], "trixie", "arm64") is None  # no archive either
+    assert packages.package_sizes(["hello"], "trixie", "arm64") is None  # no archive either
     (tmp_path / "debian.sources").write_text(STANZAS)
     monkeypatch.setenv("HUGEWISE_APT_SOURCES", str(tmp_path / "debian.sources"))
     monkeypatch.setattr(debian, "workshop", lambda: pytest.fail("apt was asked"))
-    assert foreseen.foreseen(["hello"], "trixie", "arm64") is None
+    assert packages.package_sizes(["hello"], "trixie", "arm64") is None

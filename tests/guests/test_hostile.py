@@ -22,15 +22,15 @@ from hypothesis import strategies as st
 
 from hugewise.errors import HugewiseError, MachineError
 from hugewise.guests import survey
-from hugewise.guests.knobs import GuestSettings
-from hugewise.guests.leaf import Groups, GuestLeaf
-from hugewise.guests.orders import Orders
+from hugewise.guests.boarding import GuestSettings
+from hugewise.guests.cgroup import Groups, GuestLeaf
+from hugewise.guests.counted import Orders
 from hugewise.machine import agent as agents
-from hugewise.machine import channel, maps, messages, noise, probe
+from hugewise.machine import agent as channel
+from hugewise.machine import messages, noise, probe, proc
 from hugewise.machine.agent import Agent
-from hugewise.machine.foreign import heard
-from hugewise.machine.remote import RemoteMachine, remote_spec
-from hugewise.machine.remote_folders import RemoteFolders
+from hugewise.machine.messages import parse_foreign
+from hugewise.machine.remote import RemoteFolders, RemoteMachine, remote_spec
 from hugewise.model.pages import THP, PageSizes
 from tests.build.agents import fake_guest, greeted
 from tests.build.live_agent import SPEC, job
@@ -163,7 +163,7 @@ def _ordered(machine: RemoteMachine, folder: Path) -> None:
 
 def _looked(machine: RemoteMachine, what: Callable[[Agent], object]) -> None:
     """As `attempt.runner` and `guests.boarding` look at a guest."""
-    with heard("guest fake", "what it said"):
+    with parse_foreign("guest fake", "what it said"):
         what(machine.agent)
 
 
@@ -190,7 +190,7 @@ MACHINE: dict[str, Callable[[RemoteMachine, Path], object]] = {
     "snapshot": lambda machine, _: _looked(machine, noise.snapshot),
     "page sizes": lambda machine, _: _looked(machine, PageSizes.discover),
     "survey": lambda machine, _: _looked(machine, lambda agent: survey.take(agent, "6.12", 4096)),
-    "maps": lambda machine, _: _looked(machine, lambda agent: maps.named(agent.read("/proc/7/maps"), "shared")),
+    "maps": lambda machine, _: _looked(machine, lambda agent: proc.named_ranges(agent.read("/proc/7/maps"), "shared")),
 }
 HOST: dict[str, Callable[[Agent], object]] = {
     "read": lambda host: host.read("/x"),

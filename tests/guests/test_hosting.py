@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.guests import hosting
+from hugewise.guests import hypervisor
 from tests.requirements import need_root
 
 OWN = Path(f"/dev/shm/hugewise-{os.getpid()}")
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.xdist_group("host")  # others look there for what a run
 
 
 def test_only_root_gives_qemu_another_account() -> None:
-    assert hosting.qemu_account(privileged=True) == pwd.getpwnam("nobody")
-    assert hosting.qemu_account(privileged=False) is None
+    assert hypervisor.qemu_account(privileged=True) == pwd.getpwnam("nobody")
+    assert hypervisor.qemu_account(privileged=False) is None
 
 
 def test_one_boot_has_a_folder_of_its_own_and_everything_goes_with_it() -> None:
-    with pytest.raises(ValueError, match="it failed"), hosting.for_one_boot() as found:
+    with pytest.raises(ValueError, match="it failed"), hypervisor.for_one_boot() as found:
         assert found.run.parent == found.outputs.parent == OWN
         assert found.outputs.stat().st_uid == os.geteuid()
         assert found.outputs.stat().st_mode & 0o777 == 0o700
@@ -36,7 +36,7 @@ def test_one_boot_has_a_folder_of_its_own_and_everything_goes_with_it() -> None:
 def test_under_root_the_account_of_attempts_can_enter_its_folder_and_no_other() -> None:
     need_root()
     nobody = pwd.getpwnam("nobody")
-    with hosting.for_one_boot() as found:
+    with hypervisor.for_one_boot() as found:
         assert found.account == nobody
         assert (found.run.stat().st_uid, found.run.stat().st_gid) == (nobody.pw_uid, nobody.pw_gid)
         for folder, may in ((found.run, True), (found.outputs, False)):
@@ -51,5 +51,5 @@ def test_what_a_killed_process_left_is_removed() -> None:
     left = OWN.with_name(f"hugewise-{ended.pid}")
     (left / "run").mkdir(parents=True)
     (left / "run/kernel").touch()
-    with hosting.for_one_boot():
+    with hypervisor.for_one_boot():
         assert not left.exists()

@@ -17,7 +17,8 @@ import pytest
 
 from hugewise import unprivileged
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import coming, debian, foreseen, image, unpacking
+from hugewise.guests import debian, image, packages
+from hugewise.guests import packages as foreseen
 from hugewise.guests.boot import Hosting
 from hugewise.machine.remote import RemoteMachine
 from hugewise.machine.serving import run
@@ -126,7 +127,7 @@ def test_how_much_of_the_file_system_is_written_is_said_while_it_is_made(
 ) -> None:
     """Whoever makes it may be another process: it looks itself, and waits here until it has."""
     need_program("mke2fs", "e2fsprogs")
-    run, written, seen = unprivileged.run, coming.written, threading.Event()
+    run, written, seen = unprivileged.run, debian.written, threading.Event()
 
     def looked(path: Path) -> int:
         if found := written(path):
@@ -138,8 +139,8 @@ def test_how_much_of_the_file_system_is_written_is_said_while_it_is_made(
         assert not argv[0].endswith("mke2fs") or seen.wait(30)
         return done
 
-    monkeypatch.setattr(coming, "EVERY_S", 0.01)
-    monkeypatch.setattr(coming, "written", looked)
+    monkeypatch.setattr(debian, "EVERY_S", 0.01)
+    monkeypatch.setattr(debian, "written", looked)
     monkeypatch.setattr(unprivileged, "run", slow)
     image.image(["gcc", "old"], "arm64", "trixie", say=told.append)
     lines = [re.fullmatch(r"written (\S+) of (\S+) MB \(\d+%\) in .*", line) for line in told[2:]]
@@ -172,13 +173,13 @@ def test_what_an_image_takes_is_known_when_the_lists_are_there(monkeypatch: pyte
         seen.append(packages)
         return foreseen.Foreseen((a_package,), 50_000_000)
 
-    monkeypatch.setattr(foreseen, "foreseen", by_lists)
+    monkeypatch.setattr(foreseen, "package_sizes", by_lists)
     takes = image.takes(["gcc"], "arm64", "trixie")
     assert takes == "12.3 MB are fetched, and about 50 MB of the cache are taken"
     assert {"gcc", "coreutils", "dash"} <= set(seen[0])  # what every image has with it
-    monkeypatch.setattr(foreseen, "foreseen", lambda *_: foreseen.Foreseen((a_package,), None))
+    monkeypatch.setattr(foreseen, "package_sizes", lambda *_: foreseen.Foreseen((a_package,), None))
     assert image.takes(["gcc"], "arm64", "trixie") == "12.3 MB are fetched"
-    monkeypatch.setattr(foreseen, "foreseen", lambda *_: None)
+    monkeypatch.setattr(foreseen, "package_sizes", lambda *_: None)
     assert image.takes(["gcc"], "arm64", "trixie").startswith("how much that is, the run says")
 
 
@@ -236,9 +237,9 @@ def test_a_file_is_put_at_an_absolute_path_below_the_root(tmp_path: Path, told: 
 def test_links_are_followed_within_the_image_and_not_without_end(tmp_path: Path) -> None:
     (tmp_path / "etc").symlink_to("/var/../../../etc2")
     (tmp_path / "loop").symlink_to("loop")
-    assert unpacking.inside(tmp_path, "/etc/passwd") == tmp_path / "etc2" / "passwd"
+    assert packages.inside(tmp_path, "/etc/passwd") == tmp_path / "etc2" / "passwd"
     with pytest.raises(StorageError, match="without end"):
-        unpacking.inside(tmp_path, "/loop")
+        packages.inside(tmp_path, "/loop")
 
 
 @pytest.mark.soak

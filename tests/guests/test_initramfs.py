@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import HugewiseError, UserError
-from hugewise.guests import cpio, initramfs
+from hugewise.guests import image
 from hugewise.model.guest import Architecture, Kernel
 from hugewise.model.workload import Missing
 from tests.build.guests import entries_of
@@ -52,7 +52,7 @@ def test_what_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "b.ko.xz").write_bytes(lzma.compress(b"module b"))
     (tmp_path / "a.ko").write_bytes(b"module a")
     kernel = a_kernel(str(tmp_path / "b.ko.xz"), str(tmp_path / "a.ko"))
-    path = initramfs.build(kernel)
+    path = image.build(kernel)
     found = {entry.path: entry for entry in entries_of(path.read_bytes())}
     assert found["init"].data == a_program()
     assert found["init"].mode & 0o777 == 0o755
@@ -64,23 +64,27 @@ def test_what_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_named_by_what_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     probe = given_probe(monkeypatch, tmp_path, a_program())
-    one = initramfs.build(a_kernel())
-    assert initramfs.build(a_kernel()) == one
+    one = image.build(a_kernel())
+    assert image.build(a_kernel()) == one
     assert one.stat().st_mode & 0o444 == 0o444  # a QEMU without privileges reads it
     probe.write_bytes(a_program() + b"another")
-    another = initramfs.build(a_kernel())
+    another = image.build(a_kernel())
     assert another != one
-    assert initramfs.told(one).path == str(one)
-    assert initramfs.told(one).digest == hashlib.sha256(one.read_bytes()).hexdigest() != initramfs.told(another).digest
+    assert image.existing_initramfs(one).path == str(one)
+    assert (
+        image.existing_initramfs(one).digest
+        == hashlib.sha256(one.read_bytes()).hexdigest()
+        != image.existing_initramfs(another).digest
+    )
     assert not list(one.parent.glob(".*.new"))
 
 
 def test_a_truncated_one_in_the_cache_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given_probe(monkeypatch, tmp_path, a_program())
-    one = initramfs.build(a_kernel())
+    one = image.build(a_kernel())
     whole = one.read_bytes()
     os.truncate(one, 100)
-    assert initramfs.build(a_kernel()) == one
+    assert image.build(a_kernel()) == one
     assert one.read_bytes() == whole
 
 
@@ -90,15 +94,18 @@ def test_root_takes_no_agent_that_another_account_can_change(tmp_path: Path, mon
     given = given_probe(monkeypatch, tmp_path, a_program())
     os.chown(given, pwd.getpwnam("nobody").pw_uid, -1)
     with pytest.raises(UserError, match="belongs to the account") as raised:
-        initramfs.build(a_kernel())
+        image.build(a_kernel())
     assert "HUGEWISE_GUEST_PROBE_ARM64" in str(raised.value.hint)
 
 
 def test_one_boot_can_be_given_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given_probe(monkeypatch, tmp_path, a_program())
-    base = initramfs.build(a_kernel())
-    more = initramfs.extended(base, {"/orders.jsonl": b"{}\n"}, tmp_path / "initramfs")
-    assert entries_of(more.read_bytes()) == [*entries_of(base.read_bytes()), cpio.file("orders.jsonl", b"{}\n")]
+    base = image.build(a_kernel())
+    more = image.extended(base, {"/orders.jsonl": b"{}\n"}, tmp_path / "initramfs")
+    assert entries_of(more.read_bytes()) == [
+        *entries_of(base.read_bytes()),
+        image.regular_file("orders.jsonl", b"{}\n"),
+    ]
     assert [path for path in base.parent.iterdir() if not path.name.startswith(".")] == [base]
 
 
@@ -110,7 +117,7 @@ def test_what_one_boot_is_given_is_never_written_where_a_link_leads(
     base.write_bytes(b"an initramfs")
     other.write_bytes(b"theirs")
     link(other, target)
-    made = initramfs.extended(base, {"/orders.jsonl": b"{}\n"}, target)
+    made = image.extended(base, {"/orders.jsonl": b"{}\n"}, target)
     assert other.read_bytes() == b"theirs"
     assert made.read_bytes().startswith(b"an initramfs")
     assert made.lstat().st_ino != other.stat().st_ino
@@ -121,7 +128,7 @@ def test_a_module_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
     given_probe(monkeypatch, tmp_path, a_program())
     (tmp_path / "bad.ko.xz").write_bytes(b"no xz")
     with pytest.raises(HugewiseError, match="bad.ko.xz is not a kernel module that can be read"):
-        initramfs.build(a_kernel(str(tmp_path / "bad.ko.xz")))
+        image.build(a_kernel(str(tmp_path / "bad.ko.xz")))
 
 
 def test_a_missing_probe_says_where_it_should_be_and_what_builds_it(
@@ -130,11 +137,11 @@ def test_a_missing_probe_says_where_it_should_be_and_what_builds_it(
     monkeypatch.delenv("HUGEWISE_GUEST_PROBE_X86_64", raising=False)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setenv("HUGEWISE_PROBE", "/bin/true")  # not static
-    found = initramfs.guest_probe("x86-64")
+    found = image.guest_probe("x86-64")
     assert isinstance(found, Missing)
     assert f"{tmp_path}/share/hugewise/probe-x86-64 is not there" in found.reason
     with pytest.raises(UserError, match="no agent for guests of x86-64") as raised:
-        initramfs.build(a_kernel(arch="x86-64"))
+        image.build(a_kernel(arch="x86-64"))
     assert raised.value.hint == "make guest-probes"
 
 
@@ -145,8 +152,8 @@ def test_a_static_probe_of_the_host_is_that_of_guests_too(tmp_path: Path, monkey
     own.write_bytes(a_program(machine=62))
     own.chmod(0o755)
     monkeypatch.setenv("HUGEWISE_PROBE", str(own))
-    assert initramfs.guest_probe("x86-64") == own
-    assert isinstance(initramfs.guest_probe("arm64"), Missing)
+    assert image.guest_probe("x86-64") == own
+    assert isinstance(image.guest_probe("arm64"), Missing)
 
 
 @pytest.mark.parametrize(
@@ -162,4 +169,4 @@ def test_a_probe_that_could_not_be_init_is_refused(
 ) -> None:
     given_probe(monkeypatch, tmp_path, data)
     with pytest.raises(UserError, match=why):
-        initramfs.need_probe("arm64")
+        image.need_probe("arm64")

@@ -16,8 +16,8 @@ import pytest
 from hugewise import unprivileged
 from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.guests import cache, kernels
-from hugewise.guests.kernels import build, modules, source, store, tools
-from hugewise.guests.kernels.recipe import Recipe
+from hugewise.guests.kernels import build, modules, source, store
+from hugewise.guests.kernels.source import Recipe
 from hugewise.model.guest import Kernel
 from hugewise.model.workload import Missing
 from hugewise.unprivileged import Finished
@@ -25,7 +25,7 @@ from tests.build import known
 from tests.requirements import need_program, need_root
 from tests.wait import until
 
-COMPILER = tools.compiler  # as it is where no test says what it says
+COMPILER = build.compiler_version  # as it is where no test says what it says
 NEEDED = "".join(f"CONFIG_{symbol}=y\n" for symbol in modules.NEEDED)
 MAKEFILE = """
 # What hugewise asks of the kernel's own.
@@ -48,8 +48,8 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("make", "tar", "gzip"):
         need_program(name, name)
     monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(tools, "missing", lambda arch: ())
-    monkeypatch.setattr(tools, "compiler", lambda arch: "gcc 12; ld 2")
+    monkeypatch.setattr(build, "missing_tools", lambda arch: ())
+    monkeypatch.setattr(build, "compiler_version", lambda arch: "gcc 12; ld 2")
     monkeypatch.setenv("KCFLAGS", "-DNOT_FOR_KERNELS")
     yield tmp_path / "cache" / "kernels"
 
@@ -71,7 +71,7 @@ def recipe(*more: str, own: int = 0) -> Recipe:
 
 def provided(tarball: Path, wanted: Recipe, told: list[str]) -> Kernel:
     origin = source.of_file(tarball)
-    return build.provide(wanted, origin, build.asked(wanted, origin.sha256), told.append)
+    return build.provide(wanted, origin, build.build_key(wanted, origin.sha256), told.append)
 
 
 def test_a_kernel_is_built_once_and_nothing_of_the_build_stays(tmp_path: Path, cached: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_kernel_is_built_once_and_nothing_of_the_build_stays(tmp_path: Path, c
     told.clear()
     assert provided(tarball, recipe("CONFIG_NET=y\n"), told) == kernel
     assert told == []
-    assert store.find(build.asked(recipe("CONFIG_NET=y\n"), cache.sha256(tarball))) == kernel
+    assert store.find(build.build_key(recipe("CONFIG_NET=y\n"), cache.sha256(tarball))) == kernel
 
 
 def test_the_makefile_of_a_source_is_never_run_by_root(tmp_path: Path, reached: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_truncated_image_in_the_cache_is_found_said_and_built_anew(tmp_path: P
     tarball, told = linux(tmp_path), list[str]()
     kernel = provided(tarball, recipe(), told)
     os.truncate(kernel.image, 5)
-    assert store.find(build.asked(recipe(), cache.sha256(tarball))) is None
+    assert store.find(build.build_key(recipe(), cache.sha256(tarball))) is None
     told.clear()
     assert provided(tarball, recipe(), told) == kernel
     assert (
@@ -159,7 +159,7 @@ def test_a_compiler_is_said_in_its_own_words_or_what_it_lacks(monkeypatch: pytes
     words = {"gcc": "gcc (Debian 12.2.0-14+deb12u1) 12.2.0\nCopyright\n", "ld": "GNU ld (GNU Binutils) 2.40\nmore\n"}
 
     def run(argv: Sequence[str], **_: object) -> Finished:
-        name = argv[0].removeprefix(tools.prefix("arm64"))
+        name = argv[0].removeprefix(build.cross_compile_prefix("arm64"))
         assert argv[1:] == ["--version"]
         return Finished(status=0 if name in words else 127, stdout=words.get(name, ""), stderr="not found\n")
 
@@ -171,7 +171,7 @@ def test_a_compiler_is_said_in_its_own_words_or_what_it_lacks(monkeypatch: pytes
         once("arm64")
     assert re.fullmatch(r"is .*ld whole\?", known(raised.value.hint))
     lacking = (Missing("no ld", "binutils"), Missing("no gelf.h", "binutils"), Missing("no make", "make"))
-    monkeypatch.setattr(tools, "missing", lambda arch: lacking)
+    monkeypatch.setattr(build, "missing_tools", lambda arch: lacking)
     with pytest.raises(UserError) as raised:
         once("arm64")
     assert raised.value.hint == "apt install binutils make"
@@ -180,12 +180,12 @@ def test_a_compiler_is_said_in_its_own_words_or_what_it_lacks(monkeypatch: pytes
 def test_what_is_built_is_known_by_its_symbols_source_and_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = build.asked(recipe("CONFIG_NET=y\n"), "a")
-    assert build.asked(recipe("# another comment\n\nCONFIG_NET=y\n"), "a") == first
-    assert build.asked(recipe("CONFIG_NET=y\n"), "b") != first
-    assert build.asked(recipe(), "a") != first
-    monkeypatch.setattr(tools, "compiler", lambda arch: "gcc 14; ld 2")
-    assert build.asked(recipe("CONFIG_NET=y\n"), "a") != first
+    first = build.build_key(recipe("CONFIG_NET=y\n"), "a")
+    assert build.build_key(recipe("# another comment\n\nCONFIG_NET=y\n"), "a") == first
+    assert build.build_key(recipe("CONFIG_NET=y\n"), "b") != first
+    assert build.build_key(recipe(), "a") != first
+    monkeypatch.setattr(build, "compiler_version", lambda arch: "gcc 14; ld 2")
+    assert build.build_key(recipe("CONFIG_NET=y\n"), "a") != first
 
 
 def test_a_symbol_that_the_source_drops_is_named(tmp_path: Path, cached: Path) -> None:
@@ -256,7 +256,7 @@ def test_an_interrupted_build_leaves_no_process_and_no_folder(
     tarball = linux(tmp_path, 'sleep 300 & echo "  CC      sleeper $$!"; wait')
     wanted, origin = recipe(), source.of_file(tarball)
     with pytest.raises(KeyboardInterrupt):
-        build.provide(wanted, origin, build.asked(wanted, "x"), interrupt)
+        build.provide(wanted, origin, build.build_key(wanted, "x"), interrupt)
     assert not [each for each in cached.iterdir() if each.is_dir()]
     (log,) = cached.glob("*.log")
     found = known(re.search(r"sleeper (\d+)", log.read_text()))

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.guests import kernels
-from hugewise.guests.kernels import catalogue, config, store, tools
+from hugewise.guests.kernels import build, catalogue, store
 from hugewise.model.guest import Kernel
 from hugewise.model.workload import Missing
 from hugewise.study.guest import KernelUse
@@ -23,8 +23,8 @@ Hugewise = Callable[..., str]
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(tools, "missing", lambda arch: ())
-    monkeypatch.setattr(tools, "compiler", lambda arch: "gcc 12; ld 2")
+    monkeypatch.setattr(build, "missing_tools", lambda arch: ())
+    monkeypatch.setattr(build, "compiler_version", lambda arch: "gcc 12; ld 2")
     return tmp_path / "cache"
 
 
@@ -41,9 +41,9 @@ def put(name: str, text: str, suite: str = "trixie") -> Kernel:
     """A kernel of that name in the cache, with the configuration `text`."""
     use, arch = catalogue.use_of(name)
     asked = (
-        kernels.build.asked(kernels.recipe(name, arch), suite)
+        build.build_key(kernels.recipe(name, arch), suite)
         if use.build
-        else kernels.packages.asked(name, arch, suite)
+        else kernels.packages.package_key(name, arch, suite)
     )
 
     def make(folder: Path) -> None:
@@ -95,14 +95,14 @@ def test_names_that_mean_nothing() -> None:
 
 
 def test_fragments_of_the_users_own_are_over_what_guests_need() -> None:
-    asked = config.together(catalogue.own_recipe("mine", [("f", "CONFIG_ARM64_16K_PAGES=y\n")], "arm64").texts)
+    asked = store.merged_fragments(catalogue.own_recipe("mine", [("f", "CONFIG_ARM64_16K_PAGES=y\n")], "arm64").texts)
     assert asked["VIRTIO_CONSOLE"] == "y"
     assert asked["ARM64_16K_PAGES"] == "y"
     assert catalogue.own_recipe("mine", [("f", "CONFIG_ARM64_16K_PAGES=y\n")], "arm64").page_size == 16384
     assert catalogue.own_recipe("mine", [("f", "# CONFIG_TRANSPARENT_HUGEPAGE is not set\n")], "x86-64").own == 1
     over = catalogue.own_recipe("pv-none", [("f", "CONFIG_PSI=y\n")], None)
-    assert config.together(over.texts)["PSI"] == "y"
-    assert config.together(over.texts)["HYPERVISOR_GUEST"] == "n"
+    assert store.merged_fragments(over.texts)["PSI"] == "y"
+    assert store.merged_fragments(over.texts)["HYPERVISOR_GUEST"] == "n"
     for name, text, arch, why in (
         ("Mine!", "", "arm64", "cannot be a kernel's name"),
         ("mine", "PSI=y", "arm64", "f: line 1: 'PSI=y' is neither"),
@@ -147,9 +147,9 @@ def test_the_difference_of_two_kernels(call: Hugewise) -> None:
 
 def test_a_kernel_that_was_removed_from_the_cache_is_not_there(cache: Path) -> None:
     kernel = put("pv-none", "CONFIG_NET=y\n")
-    assert catalogue.known("pv-none", "trixie") == kernel
+    assert catalogue.cached_kernel("pv-none", "trixie") == kernel
     Path(kernel.image).unlink()
-    assert catalogue.known("pv-none", "trixie") is None
+    assert catalogue.cached_kernel("pv-none", "trixie") is None
 
 
 def test_a_study_names_kernels_its_own_way() -> None:
@@ -164,7 +164,7 @@ def test_a_recipe_is_not_there_and_not_asked_for_where_no_compiler_says_which_bu
 ) -> None:
     put("pv-none", "CONFIG_NET=y\n")
     use = KernelUse(name="k", build="pv-none")
-    monkeypatch.setattr(tools, "missing", lambda arch: (Missing("no gcc", "gcc"),))
+    monkeypatch.setattr(build, "missing_tools", lambda arch: (Missing("no gcc", "gcc"),))
     assert kernels.missing(use, "x86-64") == (Missing("no gcc", "gcc"),)
     assert kernels.missing(KernelUse(name="k", package="linux-image-amd64"), "x86-64") == ()
     assert kernels.available(use, "x86-64", "trixie") is None
@@ -172,15 +172,15 @@ def test_a_recipe_is_not_there_and_not_asked_for_where_no_compiler_says_which_bu
 
 def test_what_building_needs_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(tools, "_there", lambda name: name in ("make", "gcc", "ld", "perl", "tar", "xz", "gzip"))
-    monkeypatch.setattr(tools, "_includes", lambda header: False)
-    monkeypatch.setattr(tools, "prefix", lambda arch: "aarch64-linux-gnu-" if arch == "arm64" else "")
-    lacking = {each.package for each in tools.missing("arm64")}
+    monkeypatch.setattr(build, "_there", lambda name: name in ("make", "gcc", "ld", "perl", "tar", "xz", "gzip"))
+    monkeypatch.setattr(build, "_includes", lambda header: False)
+    monkeypatch.setattr(build, "cross_compile_prefix", lambda arch: "aarch64-linux-gnu-" if arch == "arm64" else "")
+    lacking = {each.package for each in build.missing_tools("arm64")}
     assert lacking == {"flex", "bison", "bc", "dpkg", "gcc-aarch64-linux-gnu"}
-    assert {each.package for each in tools.missing("x86-64")} == {"flex", "bison", "bc", "dpkg", "libelf-dev"}
+    assert {each.package for each in build.missing_tools("x86-64")} == {"flex", "bison", "bc", "dpkg", "libelf-dev"}
     # All in one go: without a compiler nobody can tell whether the header is there.
-    monkeypatch.setattr(tools, "_there", lambda name: name != "gcc")
-    assert tools.missing("x86-64") == (
+    monkeypatch.setattr(build, "_there", lambda name: name != "gcc")
+    assert build.missing_tools("x86-64") == (
         Missing("no gcc to build kernels with", "gcc"),
         Missing("no gcc to look for gelf.h with", "libelf-dev"),
     )

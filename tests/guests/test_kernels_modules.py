@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from hugewise.errors import UserError
-from hugewise.guests.kernels import elf, modules, own
-from hugewise.guests.kernels.elf import Module, about_image, about_module, parse_modinfo
+from hugewise.guests.kernels import modules, packages
+from hugewise.guests.kernels.modules import Module, about_image, about_module, parse_modinfo
 from hugewise.model.guest import Kernel
 from tests.build import known
 
@@ -139,36 +139,36 @@ def test_a_kernel_that_is_a_file(tmp_path: Path) -> None:
     built_in = "".join(f"CONFIG_{symbol}=y\n" for symbol in modules.NEEDED)
     (tmp_path / "config-6.1.0").write_text(built_in)  # of a kernel without THP, which nothing of a guest needs
     (tmp_path / "virtio_net.ko").write_bytes(module(b"depends=\0"))
-    found = own.kernel("mine", str(image), str(tmp_path), "x86-64")
+    found = packages.kernel("mine", str(image), str(tmp_path), "x86-64")
     assert (found.name, found.release, found.image) == ("mine", "6.1.0", str(image))
     assert found.config == str(tmp_path / "config-6.1.0")
     assert found.modules == (str(tmp_path / "virtio_net.ko"),)
-    assert own.kernel("mine", str(image), None, "x86-64").modules == ()
+    assert packages.kernel("mine", str(image), None, "x86-64").modules == ()
     with pytest.raises(UserError, match="is one of x86-64, and the guests are arm64"):
-        own.kernel("mine", str(image), None, "arm64")
+        packages.kernel("mine", str(image), None, "arm64")
     with pytest.raises(UserError, match="cannot be read"):
-        own.kernel("mine", str(tmp_path / "none"), None, "arm64")
+        packages.kernel("mine", str(tmp_path / "none"), None, "arm64")
     (tmp_path / "config-6.1.0").write_text(built_in.replace("VIRTIO_BLK=y", "VIRTIO_BLK=m"))
-    assert own.kernel("mine", str(image), str(tmp_path), "x86-64").name == "mine"
+    assert packages.kernel("mine", str(image), str(tmp_path), "x86-64").name == "mine"
     with pytest.raises(UserError, match="config-6.1.0 lacks CONFIG_VIRTIO_BLK") as caught:
-        own.kernel("mine", str(image), None, "x86-64")
+        packages.kernel("mine", str(image), None, "x86-64")
     assert "name its modules" in known(caught.value.hint)
     with pytest.raises(UserError, match="neither a bzImage nor"):
-        own.kernel("mine", str(tmp_path / "config-6.1.0"), None, "arm64")
+        packages.kernel("mine", str(tmp_path / "config-6.1.0"), None, "arm64")
 
 
 def test_a_file_that_unpacks_to_more_than_there_is_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(elf, "_MOST", 1 << 20)
+    monkeypatch.setattr(modules, "_MOST", 1 << 20)
     for name, packed in (("a.ko.gz", gzip.compress(bytes(4 << 20))), ("a.ko.xz", lzma.compress(bytes(4 << 20)))):
         (tmp_path / name).write_bytes(packed)
         with pytest.raises(UserError, match="is not a kernel module that can be read: more than 1,048,576 bytes"):
-            elf.unpacked(tmp_path / name)
-    assert elf.about_image(gzip.compress(bytes(4 << 20))) is None
+            modules.unpacked(tmp_path / name)
+    assert modules.about_image(gzip.compress(bytes(4 << 20))) is None
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/proc", "/nowhere"])
 def test_a_kernel_that_is_no_file_is_never_waited_for(path: str) -> None:
     with pytest.raises(UserError, match=f"the kernel mine cannot be read: {path}: "):
-        own.kernel("mine", path, None, "x86-64")
+        packages.kernel("mine", path, None, "x86-64")

@@ -12,7 +12,7 @@ import pytest
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import debian, kernels
 from hugewise.guests.kernels import modules, packages
-from hugewise.guests.kernels.elf import about_image
+from hugewise.guests.kernels.modules import about_image
 from hugewise.study.guest import KernelUse
 from tests.guests.test_kernels_modules import module
 from tests.requirements import need, need_program
@@ -145,7 +145,7 @@ def test_a_kernel_of_one_archive_is_not_had_for_another(tmp_path: Path, monkeypa
         chosen = tmp_path / f"{host}.list"
         chosen.write_text(f"deb http://{host}.example/debian bookworm main\n")
         monkeypatch.setenv("HUGEWISE_APT_SOURCES", str(chosen))
-        keys.append(packages.asked(NAME, "x86-64", "bookworm"))
+        keys.append(packages.package_key(NAME, "x86-64", "bookworm"))
     assert keys[0] != keys[1]
     monkeypatch.setenv("HUGEWISE_APT_SOURCES", str(tmp_path / "none.list"))
-    assert packages.asked(NAME, "x86-64", "bookworm") not in keys
+    assert packages.package_key(NAME, "x86-64", "bookworm") not in keys

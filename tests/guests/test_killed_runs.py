@@ -18,7 +18,7 @@ import pytest
 import hugewise
 from hugewise.attempt import runner
 from hugewise.guests import nfs
-from hugewise.host import network, recovery
+from hugewise.host import journal, network
 from hugewise.session import steps
 from hugewise.store.folder import RunFolder
 from tests.build import known
@@ -40,7 +40,7 @@ def before(x86: Bootable) -> Iterator[set[str]]:
     assert x86.kernel.arch == "x86-64"
     state, there = page_state(), runs.left()
     yield there
-    recovery.restore()
+    journal.restore()
     assert runs.not_as(state) == {}
     assert runs.left() - there == set()
 
@@ -75,7 +75,7 @@ def test_killed_at_a_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, be
     killed = drive("run", study, tmp_path / "results", "--at", step, "--nth", nth, "--do", "kill")
     assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
     assert runs.ended(before) == set()  # nobody has cleaned up yet: QEMU dies with its parent
-    recovery.restore()
+    journal.restore()
     assert runs.not_as(state) == {}
     assert runs.left() - before == set()
     folder = only_run(tmp_path / "results")
@@ -110,7 +110,7 @@ def test_killed_while_a_guest_boots(tmp_path: Path, before: set[str]) -> None:
         assert run.poll() is None
         run.kill()
     assert runs.ended(before) == set()
-    recovery.restore()
+    journal.restore()
     assert runs.not_as(state) == {}
     check_whole(only_run(tmp_path / "results"))
 
@@ -127,7 +127,7 @@ def test_killed_while_two_guests_and_the_nfs_server_live(tmp_path: Path, before:
         assert "2048kB/nr_hugepages" in "".join(changed(state))
         run.kill()
     assert runs.ended(before) == set()
-    recovery.restore()
+    journal.restore()
     assert runs.not_as(state) == {}
     assert runs.left() - before == set()
     if resumed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hugewise.errors import SettingError
-from hugewise.guests.knobs import GuestSettings
+from hugewise.guests.boarding import GuestSettings
 from hugewise.model.pages import THP
 from tests.build.hosts import FakeHost
 

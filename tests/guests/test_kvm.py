@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from hugewise.errors import MachineError
-from hugewise.guests import accelerator, backing, kvm
+from hugewise.guests import backing, hypervisor
+from hugewise.guests.backing import UNKNOWN, KvmMapping, look, proven
 from hugewise.guests.boot import Booted, Hosting
-from hugewise.guests.kvm import UNKNOWN, KvmMapping, look, proven
 from hugewise.model.guest import Backing, Pages
 from hugewise.report.sections import guests as section
 from tests.build.booted import recorded
@@ -183,10 +183,10 @@ def test_the_report_says_which_of_both_is_known() -> None:
 @pytest.mark.soak
 def test_a_guest_under_kvm_is_mapped_as_it_was_promised(x86: Bootable, hosting: Hosting, promised: Pages) -> None:
     """On a host whose KVM boots guests; its agent has touched little, and all of that must be told."""
-    choice = accelerator.choose(x86.kernel, x86.initramfs)
+    choice = hypervisor.choose(x86.kernel, x86.initramfs)
     need_now(choice.accelerator == "kvm", f"KVM that boots a guest ({choice.why})")
     with x86.boot(hosting, memory=GIB, backing=Backing(pages=promised), accelerator="kvm", cpu="host") as booted:
-        found = kvm.look(booted.qmp, booted.pid)
+        found = backing.look(booted.qmp, booted.pid)
         assert isinstance(found, KvmMapping), found
         assert 0 < found.mapped <= GIB + 64 * MIB
         assert booted.prove().accepted
@@ -196,6 +196,6 @@ def test_a_guest_under_kvm_is_mapped_as_it_was_promised(x86: Bootable, hosting: 
 def test_an_emulated_guests_monitor_knows_nothing_of_kvm(x86: Bootable, hosting: Hosting) -> None:
     """The command as a real QEMU takes it: refused, or answered with nothing."""
     with x86.boot(hosting, backing=Backing(pages="base")) as booted:
-        why = kvm.look(booted.qmp, booted.pid)
+        why = backing.look(booted.qmp, booted.pid)
         assert isinstance(why, str)
         assert "query-stats" in why and str(booted.pid) not in booted.prove().why

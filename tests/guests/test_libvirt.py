@@ -10,14 +10,14 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hugewise.cli import guest_xml
+from hugewise.cli import guest_study
 from hugewise.cli.main import cli
 from hugewise.errors import StudyError, UserError
 from hugewise.guests import libvirt
-from hugewise.machine import domain_xml
+from hugewise.machine.domain import parse
 from hugewise.model.guest import Backing
-from hugewise.study.backing import BACKING
 from hugewise.study.keys import Place
+from hugewise.study.tables import BACKING
 from tests.build.studies import FakeHost
 
 MIB2, GIB1 = 2 << 20, 1 << 30
@@ -46,7 +46,7 @@ DOMAIN = """<domain type='kvm' id='3' xmlns:qemu='http://libvirt.org/schemas/dom
 
 def read(backing: str, more: str = "", page: int | None = MIB2) -> libvirt.DomainMemory:
     text = DOMAIN.format(backing=backing, more=more)
-    return libvirt.asked(domain_xml.parse(text.encode(), "shp.xml"), "shp.xml", page)
+    return libvirt.requested_backing(parse(text.encode(), "shp.xml"), "shp.xml", page)
 
 
 def backing_of(text: str, **changes: object) -> Backing:
@@ -258,7 +258,7 @@ def test_shared_memory_and_the_nodes_of_the_guest_are_restated() -> None:
 )
 def test_what_is_not_a_domain_is_refused(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
-        libvirt.asked(domain_xml.parse(text.encode(), "d.xml"), "d.xml", MIB2)
+        libvirt.requested_backing(parse(text.encode(), "d.xml"), "d.xml", MIB2)
     assert caught.value.hint
 
 
@@ -283,7 +283,7 @@ writable = st.one_of(
 @given(writable)
 def test_what_is_written_is_read_again(backing: Backing) -> None:
     text = f"<domain>\n{libvirt.element(backing)}</domain>"
-    found = libvirt.asked(domain_xml.parse(text.encode(), "d.xml"), "d.xml", None)
+    found = libvirt.requested_backing(parse(text.encode(), "d.xml"), "d.xml", None)
     assert found == libvirt.DomainMemory(backing, None, ())
 
 
@@ -337,16 +337,20 @@ def test_a_bare_element_is_held_against_what_is_wanted(tmp_path: Path) -> None:
     study.write_text(STUDY)
     small = FakeHost({"/proc/meminfo": MEMINFO.format(2048)})
     large = FakeHost({"/proc/meminfo": MEMINFO.format(1048576)})
-    assert guest_xml.read(domain, small) == ('backing = { pages = "hugetlb-2m", source = "file" }\n', ())
-    for found, warnings in (guest_xml.read(domain, small, "hugetlb-1g"), guest_xml.read(domain, small, study=study)):
+    assert guest_study.read(domain, small) == ('backing = { pages = "hugetlb-2m", source = "file" }\n', ())
+    for found, warnings in (
+        guest_study.read(domain, small, "hugetlb-1g"),
+        guest_study.read(domain, small, study=study),
+    ):
         assert found == 'backing = { pages = "hugetlb-2m", source = "file" }\n'
         assert len(warnings) == 1
         assert f"{domain}:5: <hugepages/> without a size is this host's default, hugetlb-2m" in warnings[0]
         assert "default_hugepagesz=1G" in warnings[0]
-    assert guest_xml.read(domain, large, "hugetlb-1g", study)[1] == ()
+    assert guest_study.read(domain, large, "hugetlb-1g", study)[1] == ()
     domain.write_text("<memoryBacking><hugepages><page size='2' unit='MiB'/></hugepages></memoryBacking>")
     assert (
-        "asks for hugetlb-2m, and wanted is hugetlb-1g (--expect)" in guest_xml.read(domain, large, "hugetlb-1g")[1][0]
+        "asks for hugetlb-2m, and wanted is hugetlb-1g (--expect)"
+        in guest_study.read(domain, large, "hugetlb-1g")[1][0]
     )
 
 
@@ -358,11 +362,11 @@ def test_a_bare_element_is_named_where_one_of_several_arms_says_1g(tmp_path: Pat
     small = FakeHost({"/proc/meminfo": MEMINFO.format(2048)})
     large = FakeHost({"/proc/meminfo": MEMINFO.format(1048576)})
     domain.write_text(DOMAIN.format(backing="<memoryBacking><hugepages/></memoryBacking>", more=""))
-    (warning,) = guest_xml.read(domain, small, study=study)[1]
+    (warning,) = guest_study.read(domain, small, study=study)[1]
     assert f"default, hugetlb-2m, and wanted is hugetlb-1g (arm 1g of {study}): name the size" in warning
-    assert guest_xml.read(domain, large, study=study)[1] == ()
+    assert guest_study.read(domain, large, study=study)[1] == ()
     domain.write_text("<memoryBacking><hugepages><page size='2' unit='MiB'/></hugepages></memoryBacking>")
-    assert guest_xml.read(domain, small, study=study)[1] == ()  # it says which arm it is
+    assert guest_study.read(domain, small, study=study)[1] == ()  # it says which arm it is
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -375,8 +379,8 @@ def test_the_command(tmp_path: Path) -> None:
     table = "{ pages = 'hugetlb-2m', source = 'file', nodes = [0] }"
     ran = CliRunner().invoke(cli, ["guest", "xml", "--backing", table])
     assert ran.exit_code == 0
-    assert libvirt.asked(
-        domain_xml.parse(f"<domain>{ran.stdout}</domain>".encode(), "d.xml"), "d.xml", None
+    assert libvirt.requested_backing(
+        parse(f"<domain>{ran.stdout}</domain>".encode(), "d.xml"), "d.xml", None
     ).backing == Backing(pages="hugetlb-2m", source="file", nodes=(0,))
     for arguments, error in (
         ([], UserError),

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from hugewise.errors import MachineError, ProbeError, SettingError
-from hugewise.guests.orders import Orders
-from hugewise.machine import probe, requests, serving
+from hugewise.guests.counted import Orders
+from hugewise.machine import messages, probe, serving
 from hugewise.machine.agent import CHUNK, Agent
 from tests.build.agents import HELLO, fake_guest
 from tests.build.live_agent import job, started
@@ -153,7 +153,7 @@ def test_answers_of_another_form_end_the_machine() -> None:
 
 def test_orders_that_cannot_be_said(tmp_path: Path) -> None:
     orders = Orders()
-    orders.write("/x", "x" * requests.LONGEST)
+    orders.write("/x", "x" * messages.LONGEST)
     with pytest.raises(OSError, match="more than the 1048576 bytes"):
         orders.render()
     told = job(tmp_path / "job", "/bin/true")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import UserError
-from hugewise.guests import program
+from hugewise.guests import hypervisor
 from hugewise.model.guest import HARDWARE, Architecture
 
 HERE: Architecture = next(arch for arch, hardware in HARDWARE.items() if hardware == os.uname().machine)
@@ -26,14 +26,14 @@ def test_a_qemu_by_its_path_is_taken_before_all_others(tmp_path: Path) -> None:
     own = tmp_path / "qemu"
     own.write_text("#!/bin/sh\n")
     own.chmod(0o755)
-    assert program.find("x86-64", str(own)) == str(own)
-    assert program.missing("arm64", str(own)) is None
+    assert hypervisor.find_qemu("x86-64", str(own)) == str(own)
+    assert hypervisor.missing("arm64", str(own)) is None
     own.chmod(0o644)
-    lacking = program.missing("arm64", str(own))
+    lacking = hypervisor.missing("arm64", str(own))
     assert lacking is not None
     assert (lacking.reason, lacking.package) == (f"{own}: no such program for guests of arm64", None)
     with pytest.raises(UserError, match=f"{own}: no such program") as raised:
-        program.find("x86-64", str(own))
+        hypervisor.find_qemu("x86-64", str(own))
     assert raised.value.hint == "name QEMU's program, or remove qemu from [guest]"
 
 
@@ -41,14 +41,14 @@ def test_a_qemu_by_its_path_is_taken_before_all_others(tmp_path: Path) -> None:
 def test_rhels_qemu_is_taken_where_the_usual_one_is_not_there(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is for guests of the host's own architecture."""
     alone(path, monkeypatch)
-    assert program.find(HERE) == path
-    assert program.missing(HERE) is None
-    assert program.missing(OTHER) is not None
+    assert hypervisor.find_qemu(HERE) == path
+    assert hypervisor.missing(HERE) is None
+    assert hypervisor.missing(OTHER) is not None
     with pytest.raises(UserError, match=f"for guests of {OTHER}"):
-        program.find(OTHER)
+        hypervisor.find_qemu(OTHER)
 
 
 def test_the_usual_qemu_goes_before_rhels(monkeypatch: pytest.MonkeyPatch) -> None:
     alone(RHEL, monkeypatch)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    assert program.find("x86-64") == "/usr/bin/qemu-system-x86_64"
+    assert hypervisor.find_qemu("x86-64") == "/usr/bin/qemu-system-x86_64"

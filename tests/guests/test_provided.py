@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from hugewise.errors import UserError
-from hugewise.guests import accelerator, foreseen, image, initramfs, kernels, program, provided, qemu, survey
-from hugewise.guests.accelerator import Choice, NoKvm
+from hugewise.guests import hypervisor, image, kernels, packages, qemu, resources, survey
+from hugewise.guests.hypervisor import Choice, NoKvm
 from hugewise.guests.survey import Survey
 from hugewise.machine import programs
 from hugewise.model.guest import Backing, Image, Initramfs, Kernel
@@ -70,28 +70,28 @@ class Provider:
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
     made = Provider()
-    monkeypatch.setattr(program, "missing", lambda *_: None)
-    monkeypatch.setattr(program, "find", lambda *_: "/usr/bin/qemu")
-    monkeypatch.setattr(program, "version", lambda _: "7.2.22")
-    monkeypatch.setattr(initramfs, "guest_probe", lambda _: Path("/share/probe"))
-    monkeypatch.setattr(initramfs, "build", lambda built: Path(f"/cache/{built.name}"))
-    monkeypatch.setattr(initramfs, "told", lambda path: Initramfs(path=str(path), digest=path.name * 16))
+    monkeypatch.setattr(hypervisor, "missing", lambda *_: None)
+    monkeypatch.setattr(hypervisor, "find_qemu", lambda *_: "/usr/bin/qemu")
+    monkeypatch.setattr(hypervisor, "qemu_version", lambda _: "7.2.22")
+    monkeypatch.setattr(image, "guest_probe", lambda _: Path("/share/probe"))
+    monkeypatch.setattr(image, "build", lambda built: Path(f"/cache/{built.name}"))
+    monkeypatch.setattr(image, "existing_initramfs", lambda path: Initramfs(path=str(path), digest=path.name * 16))
     monkeypatch.setattr(kernels, "provide", made.provide)
     monkeypatch.setattr(kernels, "available", lambda use, *_: made.here.get(use.name))
-    monkeypatch.setattr(accelerator, "choose", made.choose)
+    monkeypatch.setattr(hypervisor, "choose", made.choose)
     no = NoKvm("/dev/kvm may not be opened by you", "sudo usermod -aG kvm you")
-    monkeypatch.setattr(accelerator, "refusal", lambda _: no)
+    monkeypatch.setattr(hypervisor, "refusal", lambda _: no)
     monkeypatch.setattr(survey, "find", made.find)
     monkeypatch.setattr(image, "image", made.image)
-    monkeypatch.setattr(foreseen, "foreseen", lambda *_: None)
+    monkeypatch.setattr(packages, "package_sizes", lambda *_: None)
     return made
 
 
-def lacked(*names: str) -> provided.ForImage:
-    return provided.ForImage(names, names)
+def lacked(*names: str) -> resources.ForImage:
+    return resources.ForImage(names, names)
 
 
-def none(_: provided.Provided) -> provided.ForImage:
+def none(_: resources.GuestResources) -> resources.ForImage:
     return lacked()
 
 
@@ -100,13 +100,13 @@ def quiet(_: str) -> None:
 
 
 def test_each_kernel_is_had_once_and_the_image_last(provider: Provider) -> None:
-    seen: list[provided.Provided] = []
+    seen: list[resources.GuestResources] = []
 
-    def packages(bare: provided.Provided) -> provided.ForImage:
+    def packages(bare: resources.GuestResources) -> resources.ForImage:
         seen.append(bare)
         return lacked("redis-server", "gcc")
 
-    made = provided.provide(study(packages=["gcc"], sources=["lua5.4"]), packages, quiet)
+    made = resources.provide(study(packages=["gcc"], sources=["lua5.4"]), packages, quiet)
     assert provider.asked == [
         "kernel one of trixie",
         "kernel two of trixie",
@@ -131,60 +131,60 @@ def test_each_kernel_is_had_once_and_the_image_last(provider: Provider) -> None:
 
 def test_a_guest_is_another_machine_by_what_changes_its_noise(provider: Provider) -> None:
     backing = Backing(pages="hugetlb-1g")
-    made = provided.provide(study(accelerator="tcg"), none, quiet)
+    made = resources.provide(study(accelerator="tcg"), none, quiet)
     one = made.identity("one", backing)
-    assert one == provided.provide(study(accelerator="tcg", packages=["gcc"]), none, quiet).identity("one", backing)
+    assert one == resources.provide(study(accelerator="tcg", packages=["gcc"]), none, quiet).identity("one", backing)
     assert one["accelerator"] == "tcg" and one["backing"]["pages"] == "hugetlb-1g"
     changes: tuple[dict[str, Any], ...] = ({"memory": "2g"}, {"cpus": 2}, {"cpu": "qemu64"}, {"counting": True})
-    others = [provided.provide(study(accelerator="tcg", **keys), none, quiet) for keys in changes]
+    others = [resources.provide(study(accelerator="tcg", **keys), none, quiet) for keys in changes]
     provider.choice = Choice("kvm", "a guest booted with it")
-    others.append(provided.provide(study(cpu="max"), none, quiet))
+    others.append(resources.provide(study(cpu="max"), none, quiet))
     assert one not in [other.identity("one", backing) for other in others]
     assert one not in [made.identity("two", backing), made.identity("one", Backing())]
 
 
 def test_modules_of_nfs_are_loaded_where_it_is_mounted(provider: Provider) -> None:
     for keys, modules in (({}, MODULES[:1]), ({"network": "user", "nfs": True}, MODULES)):
-        found = provided.provide(study(**keys), none, quiet).kernels["one"]
+        found = resources.provide(study(**keys), none, quiet).kernels["one"]
         assert isinstance(found, Kernel)
         assert found.modules == modules
 
 
 def test_the_accelerator_is_tried_only_where_it_is_open(provider: Provider) -> None:
-    assert provided.provide(study(accelerator="tcg"), none, quiet).choice.why == "as the study says"
-    counting = provided.provide(study(counting=True), none, quiet)
+    assert resources.provide(study(accelerator="tcg"), none, quiet).choice.why == "as the study says"
+    counting = resources.provide(study(counting=True), none, quiet)
     assert (counting.choice.accelerator, counting.counting) == ("tcg", True)
     assert not any(asked.startswith("accelerator") for asked in provider.asked)
     provider.choice = Choice("tcg", "no KVM: no device", "sudo modprobe kvm_amd")
     with pytest.raises(UserError, match="no KVM: no device") as caught:
-        provided.provide(study(accelerator="kvm"), none, quiet)
+        resources.provide(study(accelerator="kvm"), none, quiet)
     assert known(caught.value.hint).startswith("sudo modprobe kvm_amd; or write ")
     # That `auto` emulates is said at once, with what would give KVM; where the study says tcg it is no news.
     for use, told in ((study(), True), (study(accelerator="tcg"), False), (study(counting=True), False)):
         said: list[str] = []
-        provided.provide(use, none, said.append)
+        resources.provide(use, none, said.append)
         assert any("never a time; no KVM: no device (for KVM: sudo modprobe kvm_amd)" in line for line in said) == told
     provider.choice = Choice("kvm", "a guest booted with it")
-    under = provided.provide(study(), none, quiet)
+    under = resources.provide(study(), none, quiet)
     assert (under.emulated, under.cpu) == (False, "host")
 
 
 def test_what_qemu_is_told_of_a_model_is_added_in_one_place() -> None:
     for said, told in ((None, "max,pauth-impdef=on"), ("max", "max,pauth-impdef=on"), ("neoverse-n1", "neoverse-n1")):
-        cpu = provided.emulated_model(GuestUse(arch="arm64", cpu=said))
+        cpu = resources.emulated_model(GuestUse(arch="arm64", cpu=said))
         assert cpu == (said or "max")
         assert qemu.cpu_model(guest("arm64", cpu=cpu)) == told
 
 
 def test_without_packages_there_is_nothing_but_the_agent(provider: Provider) -> None:
-    assert provided.provide(study(), none, quiet).image.root is None
+    assert resources.provide(study(), none, quiet).image.root is None
     assert not any(asked.startswith("image") for asked in provider.asked)
 
 
 def test_guests_that_count_have_no_disk_for_what_workloads_need(provider: Provider) -> None:
-    assert provided.provide(study(counting=True), none, quiet).image.root is None
+    assert resources.provide(study(counting=True), none, quiet).image.root is None
     with pytest.raises(UserError, match="micro-workloads alone, and others need gcc redis-server") as caught:
-        provided.provide(study(counting=True), lambda _: lacked("redis-server", "gcc"), quiet)
+        resources.provide(study(counting=True), lambda _: lacked("redis-server", "gcc"), quiet)
     assert "remove counting = true" in (caught.value.hint or "")
     assert not any(asked.startswith("image") for asked in provider.asked)
 
@@ -192,9 +192,9 @@ def test_guests_that_count_have_no_disk_for_what_workloads_need(provider: Provid
 def test_what_this_host_lacks_is_told_before_anything_is_fetched(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "missing", lambda *_: Missing("no qemu-system-x86_64", "qemu-system-x86"))
+    monkeypatch.setattr(hypervisor, "missing", lambda *_: Missing("no qemu-system-x86_64", "qemu-system-x86"))
     with pytest.raises(UserError, match="no qemu-system-x86_64") as caught:
-        provided.provide(study(), none, quiet)
+        resources.provide(study(), none, quiet)
     assert caught.value.hint == "apt install qemu-system-x86"
     assert provider.asked == []
 
@@ -202,12 +202,12 @@ def test_what_this_host_lacks_is_told_before_anything_is_fetched(
 def test_looking_fetches_and_boots_nothing(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     provider.here = {"two": kernel()}
     monkeypatch.setattr(survey, "find", lambda *_: None)
-    seen = provided.look(study())
+    seen = resources.look(study())
     assert seen.pending
     assert "not in the cache" in str(seen.kernels["one"])
     assert "was not booted yet" in str(seen.surveys["two"])
     monkeypatch.setattr(survey, "find", lambda *_: SURVEY)
-    machine = provided.look(study()).machine("two")
+    machine = resources.look(study()).machine("two")
     assert not isinstance(machine, str) and machine.sizes == SURVEY.sizes
     assert provider.asked == []
 
@@ -216,7 +216,7 @@ def test_kernels_that_nobody_asked_are_planned_and_what_a_run_does_first_is_told
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(survey, "find", lambda *_: None)
-    seen = provided.look(study())
+    seen = resources.look(study())
     machine = seen.machine("two")
     assert not isinstance(machine, str)
     assert {16 << 10, 2 << 20, 512 << 20} <= set(machine.sizes.mthp)
@@ -245,10 +245,10 @@ def test_kernels_that_nobody_asked_are_planned_and_what_a_run_does_first_is_told
     # All of it is there: nothing comes first, and a plan has what surveys say.
     provider.here = {"one": kernel(), "two": kernel()}
     monkeypatch.setattr(survey, "find", lambda *_: SURVEY)
-    assert provided.look(study()).first == (emulated,)
-    assert provided.look(study(accelerator="tcg")).first == ()
-    monkeypatch.setattr(accelerator, "refusal", lambda _: None)
-    assert provided.look(study()).first == ("KVM is tried, by a boot of 10 s at most",)
+    assert resources.look(study()).first == (emulated,)
+    assert resources.look(study(accelerator="tcg")).first == ()
+    monkeypatch.setattr(hypervisor, "refusal", lambda _: None)
+    assert resources.look(study()).first == ("KVM is tried, by a boot of 10 s at most",)
     # What a run plans with was asked: without a survey there is no such arm.
     bare = dataclasses.replace(seen, pending=False)
     assert "was not booted yet" in str(bare.machine("two"))
@@ -312,13 +312,13 @@ def test_what_another_workload_needs_and_nobody_has_is_told(
 
     monkeypatch.setattr(image, "image", made)
     said: list[str] = []
-    wanted = provided.ForImage(("gcc",), ("gcc", "no-such"))
-    found = provided.provide(study(accelerator="tcg"), lambda _: wanted, said.append)
+    wanted = resources.ForImage(("gcc",), ("gcc", "no-such"))
+    found = resources.provide(study(accelerator="tcg"), lambda _: wanted, said.append)
     assert (found.image.root, asked) == ("/i/root", [("gcc", "no-such"), ("gcc",)])
     assert said[-1].startswith("no image of the whole study (Debian trixie has no package for amd64 named no-such): ")
     refused = {"gcc"}
     with pytest.raises(UserError, match="named no-such"):  # its own is what it cannot do without
-        provided.provide(study(accelerator="tcg"), lambda _: lacked("gcc"), said.append)
+        resources.provide(study(accelerator="tcg"), lambda _: lacked("gcc"), said.append)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from hugewise.errors import RunError
-from hugewise.guests.accelerator import Choice
-from hugewise.guests.provided import Provided
+from hugewise.guests.hypervisor import Choice
+from hugewise.guests.resources import GuestResources
 from hugewise.guests.survey import Survey
-from hugewise.model import guest_record
-from hugewise.model.guest import Image, Kernel
-from hugewise.model.guest_record import GuestsRecord, Option
+from hugewise.model import guest
+from hugewise.model.guest import GuestsRecord, Image, Kernel, Option
 from hugewise.report.sections.guests import kernels_table
 from hugewise.study.load import parse
 from tests.build import known
@@ -70,7 +69,7 @@ def made(folder: Path, **surveys: Survey) -> GuestsRecord:
         "file": kernel(folder, "file", None),
     }
     image = Image(arch="x86-64", packages=(("libc6", "2.41"),))
-    return Provided(study.guest, "x86-64", Choice("tcg", "counted"), image, dict(kernels), surveys).record(study)
+    return GuestResources(study.guest, "x86-64", Choice("tcg", "counted"), image, dict(kernels), surveys).record(study)
 
 
 def test_kernels_are_compared_with_the_baselines_while_they_are_there(tmp_path: Path) -> None:
@@ -95,12 +94,12 @@ def test_a_kernel_by_path_has_the_base_page_that_it_told_when_it_was_booted(tmp_
 
 def test_it_is_kept_and_read_back(tmp_path: Path) -> None:
     found = made(tmp_path)
-    assert guest_record.read(tmp_path) is None
-    guest_record.write(tmp_path, found)
-    assert guest_record.read(tmp_path) == found
+    assert guest.read(tmp_path) is None
+    guest.write(tmp_path, found)
+    assert guest.read(tmp_path) == found
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / guest_record.NAME).write_text("{", encoding="utf-8")
+    (tmp_path / guest.NAME).write_text("{", encoding="utf-8")
     with pytest.raises(RunError, match=r"guests\.json cannot be read"):
-        guest_record.read(tmp_path)
+        guest.read(tmp_path)

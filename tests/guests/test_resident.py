@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from hugewise.errors import HugewiseError, MachineError
-from hugewise.guests.knobs import OwnSettings
-from hugewise.guests.resident import ResidentBoarding
+from hugewise.guests.boarding import OwnSettings, ResidentBoarding
 from hugewise.host.pool import Pools
 from hugewise.model.pages import THP, PageTarget
 from hugewise.plan.plan import Cell

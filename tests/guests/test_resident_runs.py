@@ -12,7 +12,7 @@ import pytest
 
 import hugewise
 from hugewise.errors import HugewiseError, MachineError
-from hugewise.host import recovery
+from hugewise.host import journal
 from hugewise.session import session
 from hugewise.store.folder import RunFolder
 from tests.build import known
@@ -43,7 +43,7 @@ def nothing_left(x86: Bootable) -> Iterator[None]:
     assert x86.kernel.arch == "x86-64"
     state, before = page_state(), runs.left()
     yield
-    recovery.restore()
+    journal.restore()
     assert runs.not_as(state) == {}
     assert runs.left() - before == set()
 

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.guests import running
-from hugewise.guests.kvm import UNKNOWN
-from hugewise.guests.qemu_words import RamBlock, blocks
+from hugewise.guests.backing import UNKNOWN
+from hugewise.guests.running import RamBlock, blocks
 from hugewise.host.local_host import LocalHost
 from hugewise.model.pages import THP
 from tests.build.kvm import debugfs

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import hugewise
-from hugewise.model import guest_record
+from hugewise.model import guest
 from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
 from hugewise.model.results import Results
 from hugewise.model.trial import Attempt
@@ -76,7 +76,7 @@ def test_a_run_in_guests_counts_and_proves_and_says_no_time(tmp_path: Path) -> N
     # Both of a block have one seed, and each block another.
     assert len({(a.block, a.guest["guest_seed"]) for a in results.attempts}) == 3
     assert len({a.guest["guest_seed"] for a in results.attempts}) == 3
-    guests = known(guest_record.read(Path(results.folder)))
+    guests = known(guest.read(Path(results.folder)))
     assert (guests.accelerator, [each.name for each in guests.kernels]) == ("tcg", ["debian"])
     (comparison,) = [c for cell in results.cells for c in cell.comparisons if c.arm == "huge"]
     assert (comparison.metric, comparison.constant) == ("page_faults", True)

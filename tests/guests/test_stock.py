@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from hugewise.cli.main import cli
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import cache, stock, survey
+from hugewise.guests import cache, cache_listing, survey
 from hugewise.guests.kernels import store
 from hugewise.guests.survey import Survey
 from tests.build import known
@@ -29,9 +29,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache with one kernel, its survey, an image, an initramfs, a package and lists of packages."""
     monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path / "cache"))
     store.have({"asked": "k"}, {"made": "k"}, a_kernel)
-    survey.keep(kernel(), "max", Survey(release="6.12.1", page_size=4096, files={}))
-    cache.kept("images", b"initramfs", an_initramfs)
-    cache.kept("images", b"image", an_image)
+    survey.keep_survey(kernel(), "max", Survey(release="6.12.1", page_size=4096, files={}))
+    cache.cached("images", b"initramfs", an_initramfs)
+    cache.cached("images", b"image", an_image)
     package = cache.folder("packages") / ("5" * 32) / "gcc_12_amd64.deb"
     package.parent.mkdir()
     package.write_bytes(b"")
@@ -62,7 +62,7 @@ def age(path: Path, seconds: float) -> None:
 
 
 def names() -> list[str]:
-    return [f"{each.kind}: {each.name.partition(' (')[0]}" for each in stock.entries()]
+    return [f"{each.kind}: {each.name.partition(' (')[0]}" for each in cache_listing.entries()]
 
 
 def test_everything_is_listed_by_what_it_is_with_size_and_last_use(place: Path) -> None:
@@ -74,10 +74,10 @@ def test_everything_is_listed_by_what_it_is_with_size_and_last_use(place: Path) 
         "packages: gcc_12_amd64.deb",
         "surveys: of 6.12.1",
     ]
-    by_kind = {each.name.partition(" ")[0]: each for each in stock.entries() if each.kind == "images"}
+    by_kind = {each.name.partition(" ")[0]: each for each in cache_listing.entries() if each.kind == "images"}
     assert by_kind["initramfs"].size >= 70_000
     assert by_kind["image"].size >= 70_000
-    assert all(abs(each.used - time.time()) < 600 for each in stock.entries())
+    assert all(abs(each.used - time.time()) < 600 for each in cache_listing.entries())
     said = CliRunner().invoke(cli, ["guest", "cache"]).output
     assert "debian 6.12.1 (" in said
     assert said.splitlines()[-1].startswith("6 entries, ")
@@ -95,16 +95,18 @@ def test_what_is_damaged_or_unfinished_is_listed_too(place: Path) -> None:
 
 
 def test_an_entry_is_used_when_it_is_asked_for(place: Path) -> None:
-    for each in stock.entries():
+    for each in cache_listing.entries():
         for path in each.paths:
             age(path, OLD)
     found = known(store.find({"asked": "k"}))
     survey.find(kernel(), "max")
-    cache.kept("images", b"image", an_image)
+    cache.cached("images", b"image", an_image)
     store.used(found)
     store.used(kernel())  # one of elsewhere
     recent = {
-        f"{each.kind}: {each.name.partition(' (')[0]}" for each in stock.entries() if each.used > time.time() - DAY
+        f"{each.kind}: {each.name.partition(' (')[0]}"
+        for each in cache_listing.entries()
+        if each.used > time.time() - DAY
     }
     assert recent == {"surveys: of 6.12.1", "images: image", "kernels: debian 6.12.1"}
 
@@ -112,18 +114,18 @@ def test_an_entry_is_used_when_it_is_asked_for(place: Path) -> None:
 def test_what_was_not_used_for_so_long_is_removed_and_made_again(place: Path) -> None:
     old = cache.entry("images", b"image")
     age(old, OLD)
-    (kept,) = next(each.paths for each in stock.entries() if each.kind == "kernels")
+    (kept,) = next(each.paths for each in cache_listing.entries() if each.kind == "kernels")
     (place / "kernels" / f"{kept.name}.log").write_text("took 800 s")
-    assert [each.name.partition(" ")[0] for each in stock.remove_unused(30 * DAY)] == ["image"]
+    assert [each.name.partition(" ")[0] for each in cache_listing.remove_unused(30 * DAY)] == ["image"]
     assert not old.exists()
     assert not list(place.glob(f"images/.{old.name}*"))
     assert len(names()) == 5
-    assert cache.kept("images", b"image", an_image) == old
+    assert cache.cached("images", b"image", an_image) == old
     assert (old / "root.ext4").exists()
     # A kernel goes with its log and with the note by which it is found.
     age(kept, OLD)
     age(place / "kernels" / f"{kept.name}.log", OLD)
-    stock.remove_unused(30 * DAY)
+    cache_listing.remove_unused(30 * DAY)
     assert [path.name for path in (place / "kernels").iterdir()] == []
     assert store.find({"asked": "k"}) is None
 
@@ -133,10 +135,10 @@ def test_what_a_killed_process_left_goes_like_an_entry(place: Path) -> None:
     (left / "source").mkdir(parents=True)
     half = place / "images" / f".{'d' * 32}.removed"  # of a removal that was killed
     half.mkdir()
-    assert stock.remove_unused(DAY) == []
+    assert cache_listing.remove_unused(DAY) == []
     for path in (left, half):
         age(path, OLD)
-    assert [each.unfinished for each in stock.remove_unused(DAY)] == [True, True]
+    assert [each.unfinished for each in cache_listing.remove_unused(DAY)] == [True, True]
     assert not left.exists()
     assert not half.exists()
 
@@ -150,10 +152,10 @@ def test_nothing_is_removed_while_another_process_uses_the_cache(place: Path) ->
     ) as running:
         assert known(running.stdout).readline() == "holds\n"
         with pytest.raises(UserError, match="another process of hugewise uses"):
-            stock.remove_unused(0)
+            cache_listing.remove_unused(0)
         assert len(names()) == 6  # to look is no harm
         running.communicate("\n")
-    assert len(stock.remove_unused(0)) == 6
+    assert len(cache_listing.remove_unused(0)) == 6
     assert names() == []
 
 
@@ -174,7 +176,7 @@ def test_what_cannot_be_removed_is_named(place: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Path, "rename", refuse)
     with pytest.raises(StorageError, match="cannot remove .*: Permission denied") as raised:
-        stock.remove_unused(0)
+        cache_listing.remove_unused(0)
     assert (raised.value.hint or "").startswith(f"rm -r {place}")
 
 
@@ -200,7 +202,7 @@ def test_a_build_under_way_is_told_from_one_that_failed(place: Path) -> None:
     unfinished = running.with_name(f".{running.name}.new")
     with cache.locked(running.with_name(f".{running.name}.lock")):
         unfinished.mkdir()
-        said = [each.name for each in stock.entries() if each.kind == "kernels" and "debian" not in each.name]
+        said = [each.name for each in cache_listing.entries() if each.kind == "kernels" and "debian" not in each.name]
         assert sorted(said) == sorted(
             [
                 f"being made: {running.name[:8]}",
@@ -209,4 +211,4 @@ def test_a_build_under_way_is_told_from_one_that_failed(place: Path) -> None:
             ]
         )
     unfinished.rmdir()
-    assert f"log of a build that failed ({running.name[:8]})" in [each.name for each in stock.entries()]
+    assert f"log of a build that failed ({running.name[:8]})" in [each.name for each in cache_listing.entries()]

@@ -108,12 +108,12 @@ def test_it_is_kept_by_kernel_and_cpu_model(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("HUGEWISE_CACHE", str(tmp_path))
     asked = surveyed("64k")
     assert survey.find(kernel("arm64"), "max") is None
-    survey.keep(kernel("arm64"), "max", asked)
+    survey.keep_survey(kernel("arm64"), "max", asked)
     assert survey.find(kernel("arm64"), "max") == asked
     assert survey.find(kernel("arm64"), "neoverse-n1") is None  # another processor may offer other pages
     assert survey.find(kernel("x86-64"), "max") is None
     (entry,) = cache.folder("surveys").glob("[!.]*")
     entry.write_bytes(b"{")
     assert survey.find(kernel("arm64"), "max") is None  # asked anew, rather than believed
-    survey.keep(kernel("arm64"), "max", asked)
+    survey.keep_survey(kernel("arm64"), "max", asked)
     assert survey.find(kernel("arm64"), "max") == asked

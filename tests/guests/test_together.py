@@ -15,9 +15,9 @@ import pytest
 import hugewise
 from hugewise.attempt.outcome import last
 from hugewise.guests import nfs
-from hugewise.host import recovery
+from hugewise.host import journal
 from hugewise.machine import probe
-from hugewise.model import coin
+from hugewise.model import randomisation
 from hugewise.model.metric import NOT_IN_EMULATION
 from hugewise.model.trial import Attempt
 from hugewise.store.folder import RunFolder
@@ -101,7 +101,7 @@ def folder(x86: Bootable, tmp_path_factory: pytest.TempPathFactory) -> RunFolder
         assert runs.not_as(state) == {}
         assert runs.left() - before == set()
     finally:
-        recovery.restore()
+        journal.restore()
     return RunFolder(only_run(place / "results"))
 
 
@@ -163,7 +163,7 @@ def test_guests_live_at_once_or_one_after_the_other_as_the_study_says(folder: Ru
 def test_each_has_the_slot_that_the_coin_gave_it(folder: RunFolder) -> None:
     for attempts in by_cell(folder).values():
         block = attempts[0].block
-        trials = coin.order(folder.seed(folder.read()), block, ["thp", "static"], 2, cell=attempts[0].cell)
+        trials = randomisation.order(folder.seed(folder.read()), block, ["thp", "static"], 2, cell=attempts[0].cell)
         assert [(a.arm, a.order, a.slot) for a in attempts] == [(t.arm, t.order, t.slot) for t in trials]
         assert sorted(a.slot for a in attempts) == [0, 1]
         for attempt in attempts:

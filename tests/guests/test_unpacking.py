@@ -18,9 +18,9 @@ import pytest
 
 from hugewise import unprivileged
 from hugewise.errors import StorageError
-from hugewise.guests import unpacking
-from hugewise.guests.unpacking import tree, unpack
-from hugewise.guests.workshop import workshop
+from hugewise.guests import packages
+from hugewise.guests.packages import tree, unpack
+from hugewise.guests.sandbox import workshop
 from tests.requirements import need_program, need_root
 
 TEXT = "of the host's"
@@ -147,7 +147,7 @@ def test_links_of_a_package_lead_where_they_lead_in_the_guest(reached: Path) -> 
     assert (reached / "root/bin").is_symlink()
     assert (reached / "root/usr/bin/b").read_text() == "one"
     assert (reached / "root/usr/bin/a").readlink() == Path("/usr/bin/a-1")
-    assert unpacking.inside(reached / "root", "/bin/a") == reached / "root/usr/bin/a-1"
+    assert packages.inside(reached / "root", "/bin/a") == reached / "root/usr/bin/a-1"
     assert stat.S_IMODE((reached / "root/usr/bin/a-1").stat().st_mode) == 0o755
     assert not (reached / "root/tmp").exists()
 

@@ -18,7 +18,7 @@ import pytest
 
 from hugewise import unprivileged
 from hugewise.errors import StorageError
-from hugewise.guests.workshop import workshop
+from hugewise.guests.sandbox import workshop
 from tests.requirements import need_root
 from tests.wait import until
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hugewise.host.knob import Settings
 from hugewise.host.pool import Pools
-from hugewise.host.setting import Settings
 from tests.build.hosts import FakeHost, Notes
 
 

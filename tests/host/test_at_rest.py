@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hugewise.host.at_rest import at_rest
+from hugewise.host.journal import at_rest
 from hugewise.host.ledger import Intent, JournalClosed, JournalOpened, JournalRecord, KnobTurn, Turned
 from hugewise.model.host import Host
 from hugewise.model.pages import THP

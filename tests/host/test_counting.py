@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from hugewise.errors import ProbeError
-from hugewise.host.counting import Counting
+from hugewise.host.local_machine import Counting
 from hugewise.machine.probe import Count, Counters, Spec, decode, find
 from hugewise.model.metric import COUNTERS
 from tests.build import known

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.host import host_wide
-from hugewise.host.host_wide import LockPlace
+from hugewise.host import lock
+from hugewise.host.lock import LockPlace
 from tests.requirements import need_root
 
 
@@ -21,8 +21,8 @@ def mounted(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     text = "".join(f"{line}\n" for line in ("21 1 0:20 / /proc rw - proc proc rw", *lines))
-    monkeypatch.setattr(host_wide, "kernel_text", lambda path: text)
-    monkeypatch.setattr(host_wide, "_mounted_nowhere", refuse)
+    monkeypatch.setattr(lock, "kernel_text", lambda path: text)
+    monkeypatch.setattr(lock, "_mounted_nowhere", refuse)
 
 
 def line(folder: Path, *, kind: str = "debugfs", root: str = "/", minor: int = 0) -> str:
@@ -42,7 +42,7 @@ def opened() -> list[str]:
 
 
 def of(name: str) -> LockPlace:
-    (found,) = (place for place in host_wide.PLACES if place.name == name)
+    (found,) = (place for place in lock.PLACES if place.name == name)
     return found
 
 

@@ -8,11 +8,10 @@ import pytest
 
 from hugewise.errors import LockedError, SettingError, StorageError, UserError
 from hugewise.host.journal import Journal, recover
-from hugewise.host.knob import knobs, read
+from hugewise.host.knob import Settings, read, read_knobs
 from hugewise.host.ledger import FoldersMade, Intent, JournalClosed, JournalOpened, KnobTurn, Scratched
 from hugewise.host.local_host import LocalHost
 from hugewise.host.pool import Pools
-from hugewise.host.setting import Settings
 from hugewise.machine.proc import start_time
 from hugewise.model.host import Host
 from hugewise.model.pages import HUGETLB, THP
@@ -68,10 +67,10 @@ def test_a_run_that_is_still_alive_is_not_touched(path: Path) -> None:
 @pytest.mark.parametrize("at", [*range(6), None])
 def test_whatever_step_a_run_dies_at_it_is_put_back(path: Path, at: int | None) -> None:
     host = FakeHost()
-    before = knobs(host)
+    before = read_knobs(host)
     die(host, path, at)
     found = recover(host, path)
-    assert knobs(host) == before
+    assert read_knobs(host) == before
     assert host.read(MIN_FREE) == "30000"
     assert found.run == "the dead run"
     assert found.left == ()
@@ -82,14 +81,14 @@ def test_whatever_step_a_run_dies_at_it_is_put_back(path: Path, at: int | None) 
 @pytest.mark.parametrize("at", range(4))
 def test_a_recovery_that_is_killed_is_finished_by_the_next(path: Path, at: int) -> None:
     host = FakeHost()
-    before = knobs(host)
+    before = read_knobs(host)
     die(host, path)
     host.dies_at = len(host.writes) + at
     with pytest.raises(Killed):
         recover(host, path)
     host.dies_at = None
     recover(host, path)
-    assert knobs(host) == before
+    assert read_knobs(host) == before
     assert host.read(MIN_FREE) == "30000"
 
 
@@ -151,12 +150,12 @@ def test_no_journal_is_nothing_to_do(path: Path) -> None:
 
 def test_a_torn_last_line_announces_nothing(path: Path) -> None:
     host = FakeHost()
-    before = knobs(host)
+    before = read_knobs(host)
     die(host, path)
     with path.open("ab") as file:
         file.write(b'{"type":"intent","turns":[{"path":"/sys')
     recover(host, path)
-    assert knobs(host) == before
+    assert read_knobs(host) == before
     assert path.read_bytes().count(b"\n") == len(path.read_bytes().splitlines())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.host.listening import ListeningSocket, listening, sockets, tree, used
+from hugewise.host.network import ListeningSocket, listening, sockets, tree, used
 
 TCP = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode

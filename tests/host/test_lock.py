@@ -17,10 +17,9 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import LockedError
-from hugewise.host import host_wide, recovery
-from hugewise.host.host_wide import LockPlace
+from hugewise.host import journal, lock
 from hugewise.host.local_host import LocalHost
-from hugewise.host.lock import HostLock, boot_id
+from hugewise.host.lock import HostLock, LockPlace, boot_id
 from tests.build import known
 from tests.build.hosts import FakeHost
 from tests.requirements import need, need_own_namespaces, need_root
@@ -142,7 +141,7 @@ def root(tmp_path: Path) -> FakeHost:
 def own(tmp_path: Path, *, whole: bool = True) -> tuple[LockPlace, ...]:
     """A place of this test alone."""
     path = tmp_path / "lock"
-    return (LockPlace(str(path), partial(host_wide._file, path), whole),)
+    return (LockPlace(str(path), partial(lock._file, path), whole),)
 
 
 def test_a_socket_that_an_account_has_bound_is_named_and_root_goes_on_anyway(root: FakeHost, tmp_path: Path) -> None:
@@ -300,7 +299,7 @@ def test_the_root_of_a_user_namespace_is_an_account_to_the_host() -> None:
 
 
 def reaches_all() -> bool:
-    for place in host_wide.PLACES:
+    for place in lock.PLACES:
         with suppress(OSError):
             os.close(place.open())
             return place.whole
@@ -345,4 +344,4 @@ def test_an_account_never_keeps_root_from_restoring(unchanged: None, queue: int 
     need_root()
     name = boot_id(LocalHost())
     with as_nobody(lambda: (bound(name, queue=queue), called(b"\xff\xfe", b"\n\n", b"\n0 0 0 0 0 0 \xff @x"))):
-        assert recovery.restore() == ["nothing to restore"]
+        assert journal.restore() == ["nothing to restore"]

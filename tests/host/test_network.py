@@ -20,7 +20,7 @@ from hugewise.host import network
 from hugewise.host.journal import recover
 from hugewise.host.ledger import Ledger, Linked
 from hugewise.host.local_host import LocalHost
-from hugewise.host.network import Bridge, free_subnet, is_own, taken
+from hugewise.host.network import Bridge, free_subnet, is_own, networks_in_use
 from hugewise.machine import programs
 from tests.requirements import need, need_program, need_root
 
@@ -42,9 +42,9 @@ def test_user_networking_reaches_the_loopback_of_the_host() -> None:
 
 
 def test_networks_of_addresses_and_routes_are_taken() -> None:
-    found = set(map(str, taken(ADDRESSES, ROUTES)))
+    found = set(map(str, networks_in_use(ADDRESSES, ROUTES)))
     assert found == {"127.0.0.0/8", "192.168.219.0/25", "192.168.216.0/22", "10.219.0.1/32"}
-    assert free_subnet(taken(ADDRESSES, ROUTES)) == IPv4Network("192.168.215.0/24")
+    assert free_subnet(networks_in_use(ADDRESSES, ROUTES)) == IPv4Network("192.168.215.0/24")
 
 
 def test_a_default_route_takes_nothing_and_wide_routes_all() -> None:

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from hugewise.errors import SettingError
 from hugewise.host.journal import Journal, recover
-from hugewise.host.knob import NODES, knobs, read
+from hugewise.host.knob import NODES, Settings, read, read_knobs
 from hugewise.host.ledger import PoolGranted, PoolIntent
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
 from hugewise.host.pool import Pools, Where, available, hold, in_use, pool_folder
-from hugewise.host.setting import Settings
 from hugewise.model.pages import HUGETLB, PageSizes
 from tests.build.hosts import FakeHost, Killed, Notes
 from tests.requirements import need, need_root
@@ -29,14 +28,14 @@ PATH = f"{HUGETLB}/hugepages-2048kB/nr_hugepages"
 
 
 def test_pools_are_filled_restored_and_no_drift(host: FakeHost, settings: Settings, pools: Pools) -> None:
-    before = knobs(host)
+    before = read_knobs(host)
     assert pools.fill({SMALL: 100, LARGE: 2}) == {LARGE: 2, SMALL: 100}
     assert host.writes[0][0].startswith(pool_folder(LARGE))
     assert settings.drift() == []
     assert pools.verify() == []
     assert settings.apply({}) == []
     assert pools.restore() == []
-    assert knobs(host) == before
+    assert read_knobs(host) == before
     assert settings.drift() == []
     written = len(host.writes)
     assert pools.restore() == []
@@ -224,13 +223,13 @@ def test_works_without_nodes_surplus_and_overcommit(nodes: bool) -> None:
     host = FakeHost(nodes=nodes)
     for path in [each for each in host.numbers if "surplus" in each or "overcommit" in each or "resv" in each]:
         del host.numbers[path]
-    before = knobs(host)
+    before = read_knobs(host)
     settings = Settings(host, Notes())
     pools = Pools(settings)
     assert pools.fill({SMALL: 7}) == {SMALL: 7}
     assert settings.drift() == []
     assert pools.restore() == []
-    assert knobs(host) == before
+    assert read_knobs(host) == before
 
 
 class TwoNodes(FakeHost):
@@ -272,7 +271,7 @@ def test_what_is_bound_to_a_node_comes_from_it_and_the_rest_from_anywhere() -> N
     host = TwoNodes(8, 8)
     notes = Notes()
     settings = Settings(host, notes)
-    before = knobs(host)
+    before = read_knobs(host)
     pools = Pools(settings)
     wanted = {(LARGE, None): 3, (LARGE, 1): 4, (LARGE, 0): 1}
     assert pools.fill_nodes(wanted) == wanted
@@ -288,7 +287,7 @@ def test_what_is_bound_to_a_node_comes_from_it_and_the_rest_from_anywhere() -> N
     assert [(each.path, each.found) for each in pools.verify()] == [(f"{pool_folder(LARGE, 1)}/free_hugepages", "2")]
     host.numbers[f"{pool_folder(LARGE, 1)}/free_hugepages"] = 4
     assert pools.restore() == []
-    assert knobs(host) == before
+    assert read_knobs(host) == before
     assert settings.drift() == []
 
 
@@ -357,7 +356,7 @@ def test_pages_that_cannot_be_held_back_are_named_with_who_may_have_them(
 def test_whatever_node_a_run_dies_at_the_next_root_call_puts_all_back(tmp_path: Path, at: int) -> None:
     host = TwoNodes(8, 8)
     host.turn(f"{pool_folder(LARGE, 1)}/nr_hugepages", "2")  # of somebody else
-    before = knobs(host)
+    before = read_knobs(host)
     path = tmp_path / "journal.jsonl"
     journal = Journal.begin(host, path, "test")
     host.dies_at = at
@@ -370,7 +369,7 @@ def test_whatever_node_a_run_dies_at_the_next_root_call_puts_all_back(tmp_path: 
         host.dies_at = None
         journal.abandon()
     assert recover(host, path).left == ()
-    assert knobs(host) == before
+    assert read_knobs(host) == before
 
 
 def test_errors_say_what_is_wrong(host: FakeHost, settings: Settings, pools: Pools) -> None:
@@ -416,9 +415,9 @@ def real() -> Iterator[LocalHost]:
     need_root()
     host = LocalHost()
     with HostLock(host):
-        before = knobs(host)
+        before = read_knobs(host)
         yield host
-        assert knobs(host) == before
+        assert read_knobs(host) == before
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.host import recovery, scratch
+from hugewise.host import journal, scratch
 from hugewise.host.journal import JOURNAL, Journal
+from hugewise.host.knob import Settings
 from hugewise.host.ledger import Scratched
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
 from hugewise.host.pool import Pools
-from hugewise.host.setting import Settings
 from hugewise.model.pages import HUGETLB, THP
 from tests.build.hosts import FakeHost
 from tests.requirements import need, need_program, need_root
@@ -69,7 +69,7 @@ def run() -> Iterator[Path]:
     os.waitpid(child, 0)
     assert said, "the run did not begin"
     yield Path(os.fsdecode(said))
-    recovery.restore()
+    journal.restore()
 
 
 def settings() -> tuple[str, str]:
@@ -152,10 +152,10 @@ def test_a_folder_that_somebody_else_made_meanwhile_keeps_nothing_from_being_put
 def test_a_user_is_told_what_nothing_to_restore_rests_on(tmp_path: Path) -> None:
     host, path = FakeHost(), tmp_path / "hugewise" / "journal.jsonl"
     host.root = False
-    assert recovery.restore(host, path)[0].startswith(
+    assert journal.restore(host, path)[0].startswith(
         f"nothing to restore that a user can see: here is no journal of root's runs ({path})"
     )
     Journal.begin(FakeHost(), path, "run").close()
-    assert recovery.restore(host, path)[0].startswith(f"nothing to restore: by root's journal ({path}) no run")
+    assert journal.restore(host, path)[0].startswith(f"nothing to restore: by root's journal ({path}) no run")
     host.root = True
-    assert recovery.leftovers(host, path) == []
+    assert journal.leftovers(host, path) == []

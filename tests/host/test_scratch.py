@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.beneath import Folder
+from hugewise.beneath import DirFd
 from hugewise.errors import StorageError, UserError
 from hugewise.host import scratch
 from hugewise.model.scene import Data
@@ -27,7 +27,7 @@ def a_tree(folder: Path) -> Path:
 
 
 def copied_tree(source: Path, target: Path) -> scratch.Copied:
-    with Folder.open(target) as held:
+    with DirFd.open(target) as held:
         return scratch.copy(source, held)
 
 
@@ -158,7 +158,7 @@ def the_data(**key: int) -> Data:
 def test_data_are_kept_by_their_key_and_laid_out_anew(tmp_path: Path) -> None:
     results = tmp_path / "results"
     assert dataset.find(results, the_data(seed=1)) is None
-    kept = dataset.keep(results, the_data(seed=1), a_tree(tmp_path / "made"))
+    kept = dataset.keep_dataset(results, the_data(seed=1), a_tree(tmp_path / "made"))
     assert dataset.find(results, the_data(seed=1)) == kept
     assert dataset.find(results, the_data(seed=2)) is None
     place = scratch.Scratch.open(tmp_path, None, None, lambda _: None)
@@ -169,7 +169,7 @@ def test_data_are_kept_by_their_key_and_laid_out_anew(tmp_path: Path) -> None:
 
 
 def test_kept_data_that_were_changed_are_refused(tmp_path: Path) -> None:
-    kept = dataset.keep(tmp_path, the_data(seed=1), a_tree(tmp_path / "made"))
+    kept = dataset.keep_dataset(tmp_path, the_data(seed=1), a_tree(tmp_path / "made"))
     (kept.tree / "one").write_text("2")
     place = scratch.Scratch.open(tmp_path, None, None, lambda _: None)
     with pytest.raises(StorageError, match="was changed since it was made") as error:
@@ -178,10 +178,10 @@ def test_kept_data_that_were_changed_are_refused(tmp_path: Path) -> None:
 
 
 def test_data_of_a_broken_manifest_are_made_anew(tmp_path: Path) -> None:
-    kept = dataset.keep(tmp_path, the_data(seed=1), a_tree(tmp_path / "made"))
+    kept = dataset.keep_dataset(tmp_path, the_data(seed=1), a_tree(tmp_path / "made"))
     Path(kept.folder, "manifest.json").write_text("{")
     assert dataset.find(tmp_path, the_data(seed=1)) is None
-    assert dataset.keep(tmp_path, the_data(seed=1), tmp_path / "made").digest == kept.digest
+    assert dataset.keep_dataset(tmp_path, the_data(seed=1), tmp_path / "made").digest == kept.digest
 
 
 def test_files_with_holes_fill_the_disk_no_more_than_others(tmp_path: Path) -> None:

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hugewise.errors import SettingError, StorageError
-from hugewise.host.knob import is_knob, knobs, read
-from hugewise.host.setting import Settings
-from hugewise.machine.drift import Drift
+from hugewise.host.knob import Settings, is_knob, read, read_knobs
+from hugewise.machine.machine import Drift
 from hugewise.model.pages import HUGETLB, THP
 from tests.build import known
 from tests.build.hosts import MIN_FREE, SIZED, FakeHost, Notes
@@ -23,7 +22,7 @@ ENABLED, DEFRAG, M16, M64, PMD, ZERO = (
 
 
 def test_knobs_are_found_by_what_is_present() -> None:
-    found = knobs(FakeHost())
+    found = read_knobs(FakeHost())
     assert found[ENABLED] == "madvise"
     assert found[PMD] == "inherit"
     assert found[ZERO] == "1"
@@ -35,7 +34,7 @@ def test_knobs_are_found_by_what_is_present() -> None:
     assert found[f"{HUGETLB}/hugepages-2048kB/nr_overcommit_hugepages"] == "0"
     assert "/sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages" in found
     assert all(is_knob(path) for path in found)
-    assert not any("hugepages-2048kB/enabled" in path for path in knobs(FakeHost(thp=False)))
+    assert not any("hugepages-2048kB/enabled" in path for path in read_knobs(FakeHost(thp=False)))
 
 
 def test_what_is_no_knob_is_never_written_to() -> None:
@@ -54,7 +53,7 @@ def test_surplus_pages_are_not_part_of_a_pools_value() -> None:
 
 def test_apply_turns_only_what_differs_and_goes_back_to_the_start() -> None:
     host, notes = FakeHost(), Notes()
-    before = knobs(host)
+    before = read_knobs(host)
     settings = Settings(host, notes)
     assert settings.apply({ENABLED: "always", M64: "never"}) == []
     assert host.writes == [(ENABLED, "always")]
@@ -64,7 +63,7 @@ def test_apply_turns_only_what_differs_and_goes_back_to_the_start() -> None:
     assert len(host.writes) == 3
     assert settings.values()[M64] == "always"
     assert settings.restore() == []
-    assert knobs(host) == before
+    assert read_knobs(host) == before
     written = len(host.writes)
     assert settings.restore() == []
     assert len(host.writes) == written
@@ -111,7 +110,7 @@ def test_what_the_kernel_refuses_is_an_error_that_says_what_it_offers(host: Fake
     assert caught.value.hint == "this kernel offers: always [madvise] never"
     assert settings.drift() == []
     assert settings.restore() == []
-    assert knobs(host) == Settings(FakeHost(), None).initial
+    assert read_knobs(host) == Settings(FakeHost(), None).initial
 
 
 def test_a_value_that_depends_on_another_knob_is_tried_again() -> None:
@@ -122,7 +121,7 @@ def test_a_value_that_depends_on_another_knob_is_tried_again() -> None:
     assert settings.apply({small: "inherit", f"{THP}/shmem_enabled": "never"}) == []
     assert read(host, small) == "inherit"
     assert settings.restore() == []
-    assert knobs(host) == settings.initial
+    assert read_knobs(host) == settings.initial
 
 
 def test_an_unknown_knob_names_the_near_ones() -> None:
@@ -164,13 +163,13 @@ STEPS = st.lists(st.tuples(st.sampled_from(["apply", "foreign", "acknowledge"]),
 @given(steps=st.lists(CHANGES, max_size=8))
 def test_undisturbed_restore_leaves_exactly_the_initial_state(steps: list[dict[str, str]]) -> None:
     host = FakeHost()
-    before = knobs(host)
+    before = read_knobs(host)
     settings = Settings(host, Notes())
     for wanted in steps:
         assert settings.apply(wanted) == []
         assert all(read(host, path) == wanted.get(path, before[path]) for path in before)
     assert settings.restore() == []
-    assert knobs(host) == before
+    assert read_knobs(host) == before
 
 
 @given(steps=STEPS)
@@ -178,7 +177,7 @@ def test_nothing_foreign_is_overwritten_in_silence(steps: list[tuple[str, dict[s
     """`foreign` holds what others wrote last and hugewise has not yet named: it must survive everything else."""
     host = FakeHost()
     settings = Settings(host, Notes())
-    home = knobs(host)  # what each knob must go back to: the start, or what others wrote and hugewise named
+    home = read_knobs(host)  # what each knob must go back to: the start, or what others wrote and hugewise named
     foreign: dict[str, str] = {}
     expected = dict(home)
     for step, change in steps:
@@ -202,5 +201,5 @@ def test_nothing_foreign_is_overwritten_in_silence(steps: list[tuple[str, dict[s
     changed = {path for path, value in foreign.items() if expected[path] != value}
     left = {each.path for each in settings.restore()}
     assert left <= changed
-    for path, value in knobs(host).items():
+    for path, value in read_knobs(host).items():
         assert value == (foreign[path] if path in changed else home[path])

@@ -15,7 +15,7 @@ from hugewise.host import journal
 from hugewise.host.journal import Journal
 from hugewise.host.ledger import Swapped
 from hugewise.host.local_host import LocalHost
-from hugewise.host.swap import SwapFile, in_use, is_named, remove
+from hugewise.host.page_state import SwapFile, in_use, is_named, remove
 from tests.requirements import need, need_root
 
 pytestmark = pytest.mark.looks

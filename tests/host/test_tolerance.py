@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.host.tolerance import intolerant
+from hugewise.host.freezer import unfreezable_reason
 from tests.build import known
 from tests.requirements import need, need_root
 
@@ -60,13 +60,13 @@ def test_what_may_notice_is_told(script: str, reason: str) -> None:
     with running(PLAIN) as plain, running(script) as other:
         if script == TIMER:
             need(Path(f"/proc/{other}/timers").exists(), "/proc/PID/timers (CONFIG_CHECKPOINT_RESTORE)")
-        assert re.match(rf"process {other} \(python[\w.]*\) {reason}", known(intolerant([plain, other])))
+        assert re.match(rf"process {other} \(python[\w.]*\) {reason}", known(unfreezable_reason([plain, other])))
 
 
 def test_what_only_computes_does_not_notice() -> None:
     with running(PLAIN) as plain:
-        assert intolerant([plain]) is None
-    assert intolerant([]) is None
+        assert unfreezable_reason([plain]) is None
+    assert unfreezable_reason([]) is None
 
 
 def test_who_has_ended_is_passed_over() -> None:
@@ -74,14 +74,16 @@ def test_who_has_ended_is_passed_over() -> None:
     if child == 0:
         os._exit(0)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    assert intolerant([child]) is None  # a zombie
+    assert unfreezable_reason([child]) is None  # a zombie
     os.waitpid(child, 0)
-    assert intolerant([child]) is None
+    assert unfreezable_reason([child]) is None
 
 
 def test_a_name_is_shown_as_text() -> None:
     with running(NAMED) as pid:
-        assert known(intolerant([pid])).startswith(f"process {pid} (a\N{REPLACEMENT CHARACTER}[31m b) has a socket")
+        assert known(unfreezable_reason([pid])).startswith(
+            f"process {pid} (a\N{REPLACEMENT CHARACTER}[31m b) has a socket"
+        )
 
 
 def test_who_cannot_be_looked_at_is_a_reason() -> None:
@@ -94,7 +96,7 @@ def test_who_cannot_be_looked_at_is_a_reason() -> None:
                 os.setgroups([])
                 os.setgid(65534)
                 os.setuid(65534)
-                os.write(writing, str(intolerant([pid])).encode())
+                os.write(writing, str(unfreezable_reason([pid])).encode())
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
@@ -111,10 +113,10 @@ def test_a_kernel_without_timers_says_what_it_can(tmp_path: Path) -> None:
     (fd / "0").symlink_to("/dev/null")
     (fd / "10").symlink_to("/dev/tty1")
     (fd / "9").symlink_to("/dev/pts/3 (deleted)")
-    assert known(intolerant([7], tmp_path)).startswith("process 7 (old) has a terminal (/dev/pts/3 (deleted))")
+    assert known(unfreezable_reason([7], tmp_path)).startswith("process 7 (old) has a terminal (/dev/pts/3 (deleted))")
     (fd / "9").unlink()
     (fd / "10").unlink()
-    assert intolerant([7], tmp_path) is None
+    assert unfreezable_reason([7], tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -135,4 +137,4 @@ def test_who_cannot_be_looked_at_is_passed_over_where_it_has_ended(
     (process / "comm").write_text("old\n")
     if stat is not None:
         (process / "stat").write_text(f"{stat}\n")
-    assert intolerant([7], tmp_path) == said
+    assert unfreezable_reason([7], tmp_path) == said

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from hugewise.errors import LockedError
 from hugewise.host.journal import Journal
+from hugewise.host.knob import Settings
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
-from hugewise.host.setting import Settings
 from hugewise.inspection.rules import rules_of
 from hugewise.model.pages import THP
 from tests.requirements import need, need_program

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import pytest
 
 from hugewise.inspection.backing import Key, by_smaps, large
+from hugewise.inspection.inspect import lost_backing
 from hugewise.inspection.inspected import KernelStatistics
 from hugewise.inspection.look import _who
 from hugewise.inspection.rules import Khugepaged, Rules
 from hugewise.inspection.smaps import BackedMapping, backed_mappings
-from hugewise.inspection.why import lost_backing
 from hugewise.model.pages import THP
 from tests.build import known
 from tests.inspection.test_reasons import MIB, PMD, mapping, rules

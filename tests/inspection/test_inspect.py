@@ -16,9 +16,9 @@ import pytest
 from hugewise import beneath
 from hugewise.errors import UserError
 from hugewise.host.journal import Journal
+from hugewise.host.knob import Settings
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
-from hugewise.host.setting import Settings
 from hugewise.inspection import look
 from hugewise.inspection.inspect import SampleDraw, inspect
 from hugewise.inspection.inspected import Inspection, SizeBacked

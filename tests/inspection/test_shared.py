@@ -14,8 +14,8 @@ import pytest
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection import look as looking
 from hugewise.inspection import verify as verifying
+from hugewise.inspection.backing import again, coverage_once
 from hugewise.inspection.look import DeniedError, GoneError, Look, Looker
-from hugewise.inspection.shared import again, coverage_once
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from tests.inspection.test_reasons import MIB, mapping, rules, seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hugewise.errors import UserError
-from hugewise.inspection.subject import subject
+from hugewise.inspection.targets import subject
 from tests.build.hosts import Files
 
 BOOTED = {"/run/systemd/system/x": ""}

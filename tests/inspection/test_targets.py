@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hugewise.errors import UserError
-from hugewise.inspection.kernel_counts import changed, evidence, kernel_statistics
+from hugewise.inspection.inspect import changed, evidence, kernel_statistics
 from hugewise.inspection.rules import rules_of
 from hugewise.inspection.targets import charged, of_command, of_group, of_numbers
 from tests.build.hosts import Files

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hugewise.errors import MachineError, ProbeError
-from hugewise.machine import messages, probe, requests
+from hugewise.machine import messages, probe
 from hugewise.machine.agent import CHUNK, Agent
 from tests.build.agents import HELLO, FakeGuest, fake_guest, greeted
 from tests.build.live_agent import SPEC
@@ -130,8 +130,8 @@ NEVER_AGREED = {
     "an errno beyond all": b'{"id":ID,"error":{"errno":99999999999999999999,"message":""}}\n',
     "what the guest did not understand": b'{"id":null,"error":{"errno":22,"message":"expected value"}}\n',
     "a deep nest": b'{"id":ID,"ok":' + b"[" * 500_000 + b"\n",
-    "a line without end": b"x" * (requests.LONGEST + 1),
-    "a line that is too long": b'{"id":ID,"ok":{"text":"' + b"x" * requests.LONGEST + b'"}}\n',
+    "a line without end": b"x" * (messages.LONGEST + 1),
+    "a line that is too long": b'{"id":ID,"ok":{"text":"' + b"x" * messages.LONGEST + b'"}}\n',
 }
 
 
@@ -207,7 +207,7 @@ def test_all_who_wait_hear_that_the_guest_is_gone() -> None:
 def test_a_guest_that_does_not_answer_is_given_up() -> None:
     with greeted(lambda _: None) as (agent, _):
         with pytest.raises(MachineError, match=r"it does not answer \(read /x\) within 0\.05 s"):
-            agent.ask_for(requests.ReadFile("/x"), messages.Text, 0.05)
+            agent.ask_for(messages.ReadFile("/x"), messages.Text, 0.05)
         assert agent.ended()
 
 
@@ -259,7 +259,7 @@ def test_that_a_held_launcher_waits_is_heard_and_others_are_not_asked_for_it() -
 def test_what_cannot_be_said_is_not_said() -> None:
     with greeted() as (agent, guest):
         with pytest.raises(OSError, match="more than the 1048576 bytes") as caught:
-            agent.write("/x", "x" * requests.LONGEST)
+            agent.write("/x", "x" * messages.LONGEST)
         assert caught.value.errno == errno.EMSGSIZE
         with pytest.raises(OSError, match="not UTF-8"):
             agent.read("/\udcff")
@@ -286,7 +286,7 @@ def test_every_request_has_the_form_of_the_contract() -> None:
         agent.mount("s", "/t", "tmpfs", "size=1m")
         agent.network("e", "10.0.2.15", 24)
         agent.signal(5, 15)
-        agent.ask_for(requests.Settle(0), messages.Nothing)
+        agent.ask_for(messages.Settle(0), messages.Nothing)
         assert guest.heard == [
             {"id": 1, "do": "put", "path": "/p", "mode": 420, "uid": 1, "gid": 2, "offset": 0, "data": "AP8="},
             {"id": 2, "do": "make", "path": "/m", "mode": 448, "uid": None, "gid": None},

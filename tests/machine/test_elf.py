@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from hugewise.machine.elf import Section, sections
+from hugewise.machine.loader import Section, sections
 
 # Kind, offset, size, link; the names of the sections lie at 64.
 NAMES = b"\0.names\0.data\0"

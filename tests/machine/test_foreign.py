@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hugewise.errors import MachineError, StorageError
-from hugewise.machine.foreign import heard, plain
+from hugewise.machine.messages import parse_foreign, plain
 
 
 def test_a_text_is_shown_without_what_a_terminal_obeys() -> None:
@@ -19,12 +19,12 @@ def test_a_text_is_shown_without_what_a_terminal_obeys() -> None:
 def test_whatever_reading_it_raises_names_the_guest_and_what_was_read(wrong: Exception) -> None:
     with (
         pytest.raises(MachineError, match=r"^guest g: its knobs: this makes no sense \(.+"),
-        heard("guest g", "its knobs"),
+        parse_foreign("guest g", "its knobs"),
     ):
         raise wrong
 
 
 def test_an_error_of_hugewise_stays_what_it_is() -> None:
     for error in (MachineError("gone"), StorageError("full")):
-        with pytest.raises(type(error), match=error.message), heard("guest g", "its knobs"):
+        with pytest.raises(type(error), match=error.message), parse_foreign("guest g", "its knobs"):
             raise error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hugewise.machine.free_memory import free_memory
+from hugewise.machine.proc import free_memory
 from hugewise.model.age import FreeMemory
 from tests.build.hosts import Files
 from tests.build.memory import ZONES, memory_files

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hugewise.machine import loader, programs
-from hugewise.machine.loader import UntoldError, executed, gains, interpreter, started, unpreloaded
+from hugewise.machine.loader import UntoldError, executed, gains, interpreter, preload_obstacle, started
 from tests.requirements import need, need_program, need_root
 
 
@@ -32,7 +32,7 @@ def elf(*segments: tuple[int, bytes], machine: int = 62, kind: int = 3, bits: in
 
 
 def refusal(program: str) -> str | None:
-    return unpreloaded([program])
+    return preload_obstacle([program])
 
 
 ABSENT = ("gosu", "tini", "numactl", "setpriv", "prlimit", "setarch")

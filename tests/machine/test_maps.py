@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hugewise.machine.maps import mappings, named
+from hugewise.machine.proc import mappings, named_ranges
 
 POSTGRES = """\
 55d0c0e2b000-55d0c0ef1000 r--p 00000000 fe:00 2361 /usr/lib/postgresql/15/bin/postgres
@@ -31,15 +31,15 @@ def test_a_line_is_read_whole() -> None:
 
 
 def test_shared_is_the_largest_anonymous_one_and_no_file() -> None:
-    assert named(POSTGRES, "shared") == [(0x7F1C00000000, 0x7F1C64600000)]
-    assert named(POSTGRES.replace("/anon_hugepage", "/dev/zero"), "shared") == [(0x7F1C00000000, 0x7F1C64600000)]
-    assert named(MARIADB, "shared") == []
+    assert named_ranges(POSTGRES, "shared") == [(0x7F1C00000000, 0x7F1C64600000)]
+    assert named_ranges(POSTGRES.replace("/anon_hugepage", "/dev/zero"), "shared") == [(0x7F1C00000000, 0x7F1C64600000)]
+    assert named_ranges(MARIADB, "shared") == []
 
 
 def test_large_joins_what_is_adjacent_and_leaves_out_the_small() -> None:
-    assert named(MARIADB, "large") == [(0x7F2BA8000000, 0x7F2BB8000000)]
-    assert named(POSTGRES, "large") == []
+    assert named_ranges(MARIADB, "large") == [(0x7F2BA8000000, 0x7F2BB8000000)]
+    assert named_ranges(POSTGRES, "large") == []
 
 
 def test_all_means_the_whole_process() -> None:
-    assert named(POSTGRES, "all") is None
+    assert named_ranges(POSTGRES, "all") is None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.attempt import memory
+from hugewise.attempt import under_test
 from hugewise.audit import running as audited
 from hugewise.audit.root import Root
 from hugewise.errors import ProbeError, UserError
@@ -17,7 +17,7 @@ from hugewise.inspection import look
 from hugewise.inspection import neighbours as beside
 from hugewise.inspection.verify import verify
 from hugewise.machine import probe
-from hugewise.machine.patience import Patience, StuckError, patient_text
+from hugewise.machine.proc import Patience, StuckError, patient_text
 from tests.build.stuck import stuck
 
 
@@ -85,12 +85,12 @@ def test_a_stuck_process_is_told_by_verify_and_keeps_nobody(monkeypatch: pytest.
 
 
 def test_a_stuck_process_has_no_footprint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(under_test, "PATIENCE_S", 0.5)
     with stuck() as pid:
-        assert memory.footprint(LocalHost(), [os.getpid(), pid]) is None
+        assert under_test.resident_bytes(LocalHost(), [os.getpid(), pid]) is None
         with pytest.raises(StuckError):
             patient_text(LocalHost(), f"/proc/{pid}/cmdline", Patience(0.2))
-    assert memory.footprint(LocalHost(), [os.getpid()])
+    assert under_test.resident_bytes(LocalHost(), [os.getpid()])
 
 
 def test_a_stuck_process_is_a_neighbour_that_is_not_looked_into(

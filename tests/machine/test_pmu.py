@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from hugewise.attempt import counts
+from hugewise.attempt import outcome
 from hugewise.machine.pmu import families
-from hugewise.machine.pmu.families import ROLES, ProcessorFamily
-from hugewise.machine.pmu.schedule import CounterPlan, requests, schedule
+from hugewise.machine.pmu.families import ROLES, CounterPlan, ProcessorFamily, requests, schedule
 from hugewise.machine.probe import Count
 from hugewise.model.metric import BUNDLES, COMMON, GENERIC, SUMS
 from tests.build import known
@@ -157,7 +156,7 @@ def test_whatever_is_counted_in_a_block_runs_all_of_the_time(name: str | None, s
     for block in range(len(plan.sets)):
         found = pmu.count(plan.groups(block))
         assert all(count.whole for count in found.values())
-        metrics, absent = counts.values(found, plan.elsewhere(block))
+        metrics, absent = outcome.counter_metrics(found, plan.elsewhere(block))
         assert metrics.keys() >= absent.keys()
         seen |= {name for name, value in metrics.items() if value is not None}
     # What no set has is told, and nothing is lost in silence.
@@ -181,7 +180,7 @@ def test_events_that_are_divided_by_each_other_are_counted_together() -> None:
 def test_all_at_once_share_their_counters_and_nothing_is_made_of_that() -> None:
     plan, pmu = schedule(family("Skylake server"), 4), FakePmu(4, frozenset({"cycles", "instructions"}))
     found = pmu.count(["+".join(each) for each in plan.sets])
-    metrics, absent = counts.values(found)
+    metrics, absent = outcome.counter_metrics(found)
     assert metrics["walk_cycles_user"] is None
     assert re.search(r"it ran \d+% of the time.*is an estimate, and not judged", absent["walk_cycles_user"])
 
@@ -200,7 +199,7 @@ def test_what_the_pmu_refuses_is_left_out_with_its_reason() -> None:
     refused = dict.fromkeys(("load_walk_cycles:u", "store_walk_cycles:u", "fetch_walk_cycles:u"), stays)
     plan = schedule(family("Skylake server"), 4, refused)
     assert plan.elsewhere(0)["load_walk_cycles:u"] == stays
-    metrics, absent = counts.values({}, plan.elsewhere(0))
+    metrics, absent = outcome.counter_metrics({}, plan.elsewhere(0))
     assert (metrics["walk_cycles_user"], absent["walk_cycles_user"]) == (None, stays)
     assert not any("load_walk_cycles:u" in one for each in plan.sets for one in each)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hugewise.machine import maps
+from hugewise.machine import proc
 from hugewise.machine.proc import Mount, fields, kernel_text, meminfo, mounts, variables
 from tests.build.hosts import FakeHost
 
@@ -52,5 +52,5 @@ def test_names_of_others_end_no_line(tmp_path: Path) -> None:
         found = list(mounts(kernel_text(tmp_path / "f")))
         assert [one.point for one in found] == [f"/home/x{odd}y", "/sys/fs/cgroup", "/mnt/with blank"]
         text = f"7f0000000000-7f0000001000 r--p 00000000 08:01 5    /tmp/x{odd}0-1000 rw-s 0 00:01 7 /SYSV0 (deleted)\n"
-        assert [(one.shared, one.size) for one in maps.mappings(text)] == [(False, 4096)]
+        assert [(one.shared, one.size) for one in proc.mappings(text)] == [(False, 4096)]
         assert fields(f"Name:\tx{odd}THP_enabled:\t0\nState:\tS\n").keys() == {"Name", "State"}

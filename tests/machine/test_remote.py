@@ -19,7 +19,7 @@ from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import probe, serving
 from hugewise.machine.agent import CHUNK
 from hugewise.machine.machine import Machine
-from hugewise.machine.remote_folders import RemoteFolders
+from hugewise.machine.remote import RemoteFolders
 from hugewise.machine.serving import Serving
 from tests.build.live_agent import Live, job, live
 from tests.requirements import need_root

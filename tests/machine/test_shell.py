@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hugewise.machine.shell import ShellCommand, begun_by, text_of
+from hugewise.machine.loader import ShellCommand, program_started, shell_text
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from hugewise.machine.shell import ShellCommand, begun_by, text_of
     ],
 )
 def test_the_text_of_a_call(words: tuple[str, ...], text: str | None) -> None:
-    assert text_of(words) == text
+    assert shell_text(words) == text
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_the_text_of_a_call(words: tuple[str, ...], text: str | None) -> None:
     ],
 )
 def test_plain_commands_are_followed(text: str, found: ShellCommand) -> None:
-    assert begun_by(text) == found
+    assert program_started(text) == found
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_plain_commands_are_followed(text: str, found: ShellCommand) -> None:
     ],
 )
 def test_what_only_a_shell_can_tell_is_not_told(text: str) -> None:
-    assert begun_by(text) is None
+    assert program_started(text) is None
 
 
 @given(st.text(st.sampled_from("a=1 ;&|'\"\\\n$(){}<>#-`exc"), max_size=60))
 def test_any_text_ends_in_an_answer(text: str) -> None:
-    found = begun_by(text)
+    found = program_started(text)
     assert found is None or found.words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from hugewise.machine.ssh import ssh_command
+from hugewise.machine.programs import ssh_command
 from tests.requirements import need_program
 
 

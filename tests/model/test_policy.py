@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hugewise.deployment.program import Destination, for_program
-from hugewise.machine import layouts
+from hugewise.machine import loader
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment, laid_pool
 
@@ -28,9 +28,9 @@ def test_the_heap_of_a_layout_is_of_whole_pages(words: str, target: PageTarget, 
 
 
 def test_what_is_deployed_is_what_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layouts, "find", lambda: "/library.so")
+    monkeypatch.setattr(loader, "find", lambda: "/library.so")
     treatment = Treatment(policy="p", mechanism="process", target=POOL, layout="hugetlb-2m")
-    ran = layouts.environment(treatment, 5 << 20)[layouts.LAYOUT]
+    ran = loader.environment(treatment, 5 << 20)[loader.LAYOUT]
     script = for_program(treatment, Destination(policy="p", words=("x",)), 5 << 20)[0].content
     assert ran == "hugetlb-2m,heap=6m"
     assert f"--pages {ran} --" in script

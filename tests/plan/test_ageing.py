@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from hugewise.model.pages import THP
-from hugewise.plan import ageing
-from hugewise.plan.aged_hosts import refusal
-from hugewise.plan.plan import Plan, plan
+from hugewise.plan import memory
+from hugewise.plan.plan import Plan, ageing_refusal, plan
 from tests.build.memory import memory_files
 from tests.build.studies import SIZES, FakeHost, policies, study_of, workloads
 
@@ -63,7 +62,7 @@ def test_each_age_is_a_cell_in_which_settings_are_judged() -> None:
 )
 def test_a_host_that_cannot_have_it_says_why(age: Any, changed: dict[str, str | None], why: str | None) -> None:
     files = {path: text for path, text in {**FILES, **changed}.items() if text is not None}
-    found = refusal(age, FakeHost(files))
+    found = ageing_refusal(age, FakeHost(files))
     assert (found is None) == (why is None)
     assert found is None or (why or "") in found
 
@@ -83,10 +82,10 @@ def test_swap_holds_what_the_limit_does_not() -> None:
     made = planned(memory_age=["fresh", "pressure"], memory="64m")
     (_, pressed) = made.cells
     known = pressed.workload.memory(pressed.arms[0].treatment, pressed.values)
-    assert ageing.swap_bytes(made.cells) >= max(64 << 20, known)
-    assert ageing.swap_bytes(made.cells) % (1 << 20) == 0
-    assert ageing.swap_bytes(made.cells[:1]) == 0
-    assert ageing.need(pressed) == min(known, 64 << 20) or known == 0
+    assert memory.swap_bytes(made.cells) >= max(64 << 20, known)
+    assert memory.swap_bytes(made.cells) % (1 << 20) == 0
+    assert memory.swap_bytes(made.cells[:1]) == 0
+    assert memory.need(pressed) == min(known, 64 << 20) or known == 0
 
 
 def test_cells_of_one_age_have_some_blocks_in_a_row_and_all_are_served() -> None:
@@ -94,20 +93,20 @@ def test_cells_of_one_age_have_some_blocks_in_a_row_and_all_are_served() -> None
     closed: Counter[str] = Counter()
     order = []
     for _ in range(20):
-        order.append(ageing.due(cells, closed).memory_age)
-        closed[ageing.due(cells, closed).id] += 1
+        order.append(memory.due(cells, closed).memory_age)
+        closed[memory.due(cells, closed).id] += 1
     assert order == [*["fresh"] * 4, *["fragmented"] * 4] * 2 + ["fresh"] * 4
     fresh = planned(parameters={"loads": [5, 7]}).cells
     closed.clear()
     for _ in range(4):
-        closed[ageing.due(fresh, closed).id] += 1
+        closed[memory.due(fresh, closed).id] += 1
     assert set(closed.values()) == {2}  # block by block, as ever
 
 
 def test_what_it_costs_is_told_before() -> None:
     host = FakeHost(FILES)
-    assert ageing.costs(planned().cells, host) == ()
-    told = ageing.costs(planned(memory_age=["fresh", "fragmented+pressure"], memory="64m").cells, host)
+    assert memory.costs(planned().cells, host) == ()
+    told = memory.costs(planned(memory_age=["fresh", "fragmented+pressure"], memory="64m").cells, host)
     assert "fragmented for chase-fragmented+pressure: about 40 s the first time, and again after" in told[0]
     assert "6 GiB of available memory stay for others" in told[0]
     assert told[1].startswith("a swap file of ")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hugewise.errors import StudyError
-from hugewise.machine import layouts, programs
+from hugewise.machine import loader, programs
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
 from hugewise.model.workload import Direct, Launch
@@ -29,7 +29,7 @@ POLICIES = ["layout-base", "layout-thp", "layout-hugetlb-2m"]
 def library(reached: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     path = reached / "libhugewise-layout.so"
     path.touch(mode=0o644)
-    monkeypatch.setenv(layouts.LIBRARY, str(path))
+    monkeypatch.setenv(loader.LIBRARY, str(path))
     for name in ("LD_PRELOAD", "GLIBC_TUNABLES"):
         monkeypatch.delenv(name, raising=False)
     return str(path.resolve())

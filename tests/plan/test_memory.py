@@ -15,8 +15,9 @@ from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Mechanism, Treatment
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import ParameterValue
+from hugewise.plan.arms import Arm
 from hugewise.plan.memory import by_size, bytes_to_touch, fitting, pool_pages, with_at_most, without_short_pools
-from hugewise.plan.plan import Arm, Cell, Plan
+from hugewise.plan.plan import Cell, Plan
 
 MIB, GIB = 1 << 20, 1 << 30
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hugewise.errors import HugewiseError
-from hugewise.host.virtual_machines import not_taken_yet
-from hugewise.plan.memory import pool_pages
-from hugewise.plan.room import HostRoom, within
-from hugewise.plan.venue import margin
+from hugewise.host.pool import not_taken_yet
+from hugewise.plan.arms import margin
+from hugewise.plan.memory import HostRoom, pool_pages, within
 from hugewise.session import feasibility
 from tests.build.hosts import Files
 from tests.plan.test_memory import GIB, MIB, guests, in_guest

@@ -10,14 +10,12 @@ import pytest
 
 from hugewise.errors import SettingError
 from hugewise.host.journal import Journal
-from hugewise.host.knob import knobs
+from hugewise.host.knob import Settings, read_knobs
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
-from hugewise.host.setting import Settings
 from hugewise.machine import probe
-from hugewise.model.deployment import DeployedFile
 from hugewise.model.pages import HUGETLB, THP, PageSizes, page_flags_readable
-from hugewise.model.policy import Mechanism, Policy
+from hugewise.model.policy import DeployedFile, Mechanism, Policy
 from hugewise.policies import discover
 from tests import golden
 from tests.build import known
@@ -286,7 +284,7 @@ def test_real_kernel_takes_every_system_policy(tmp_path: Path) -> None:
     sizes = PageSizes.discover(host)
     need(sizes.pmd is not None, "a kernel with transparent huge pages")
     with HostLock(host):
-        before = knobs(host)
+        before = read_knobs(host)
         settings = Settings(host, Journal.begin(host, tmp_path / "journal.jsonl", "test"))
         try:
             for policy in discover(sizes).values():
@@ -303,7 +301,7 @@ def test_real_kernel_takes_every_system_policy(tmp_path: Path) -> None:
         finally:
             left = settings.restore()
         assert left == []
-        assert knobs(host) == before
+        assert read_knobs(host) == before
 
 
 # A child that holds 32 MiB of touched shared memory: anonymous, of System V, or a file in the tmpfs that is named.
@@ -356,14 +354,14 @@ def test_real_shared_memory_gets_the_pages_of_the_policies_that_are_about_it(
     mounted = [line for line in host.read("/proc/mounts").splitlines() if line.split()[1:3] == ["/dev/shm", "tmpfs"]]
     need(bool(mounted) and not any("huge=" in line for line in mounted), "/dev/shm as a tmpfs without huge=")
     with HostLock(host):
-        before = knobs(host)
+        before = read_knobs(host)
         settings = Settings(host, Journal.begin(host, tmp_path / "journal.jsonl", "test"))
         try:
             assert settings.apply(policies[name].treatment(host, sizes, SYSTEM).knobs) == []
             found = {kind: shared_pages(kind) for kind in ("anonymous", "system-v", "/dev/shm")}
         finally:
             settings.restore()
-        assert knobs(host) == before
+        assert read_knobs(host) == before
     assert found["anonymous"] == {f"shmem:{page}": 32 << 20}
     # A segment of System V follows the top-level knob alone; a mounted tmpfs neither.
     assert found["system-v"] == {f"shmem:{page if name == 'thp-shmem' else 4096}": 32 << 20}

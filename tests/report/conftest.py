@@ -20,9 +20,8 @@ from hugewise import open_results
 from hugewise.model.results import Results
 from hugewise.report import drawing, images
 from hugewise.report.document import figures
-from hugewise.report.result_page import read
-from hugewise.report.study import report
-from hugewise.report.write import write
+from hugewise.report.result_data import read
+from hugewise.report.write import report, write
 from tests.browser import Browser, browser
 from tests.build.booted import recorded
 from tests.golden import GOLDEN

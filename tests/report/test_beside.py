@@ -15,14 +15,12 @@ import pytest
 from msgspec.structs import replace
 
 from hugewise import published
-from hugewise.model.published_rows import Beside
-from hugewise.model.results import Results
+from hugewise.model.results import Beside, Results
 from hugewise.report import json
 from hugewise.report.csv import published as as_csv
 from hugewise.report.document import Folded, Line, Points, Table
 from hugewise.report.sections import beside
-from hugewise.report.study import report
-from hugewise.report.write import write
+from hugewise.report.write import report, write
 from tests.build import known
 from tests.build.restated import EVERY, lkml, lpc, percona_2018, percona_2019, redhat
 from tests.build.results import HOSTILE

@@ -13,12 +13,12 @@ from hugewise.model.results import Comparison, EarlierComparison, Results, Sprea
 from hugewise.report import csv
 from hugewise.report.cell_answers import ranked
 from hugewise.report.document import Heading, Line, Points, Verdicts
-from hugewise.report.earlier import earlier
+from hugewise.report.remarks import earlier
 from hugewise.report.sections.effects import effects_table, reach_table, sensitivity_table, spread_table
 from hugewise.report.sections.run import run_table
 from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, TIER_LEGEND, findings, legend, sentence
-from hugewise.report.study import report
 from hugewise.report.summary import summary
+from hugewise.report.write import report
 from tests.build import known
 from tests.build.results import HOSTILE, LATENCY, example, plain
 from tests.report.told import blocks

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hugewise.model.results import Results
-from hugewise.report import fleet, fonts, images
+from hugewise.report import fleet, images
 from hugewise.report.figures.backed import backed
 from hugewise.report.figures.tail import of_operations
 from hugewise.report.figures.theme import SIZE, colours
@@ -162,7 +162,7 @@ def test_nor_of_the_figure_in_the_readme(shown: Browser) -> None:
     (figure,) = look(shown, README)["figures"]
     assert figure["marks"]
     assert list(faults(figure)) == []
-    assert fonts.face() in README.read_text(encoding="utf-8")
+    assert images.font_face() in README.read_text(encoding="utf-8")
 
 
 def test_what_the_measurement_finds() -> None:

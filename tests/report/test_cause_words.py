@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hugewise.model.cause import Bound, Cause, FaultTime, TlbCost, Unseen
-from hugewise.report.cause_words import paragraph
+from hugewise.report.answer_text import paragraph
 from tests.golden import GOLDEN, same
 
 NO_PMU = "not offered by this processor or its hypervisor"

@@ -12,12 +12,12 @@ from hugewise.model.answer import CellAnswer
 from hugewise.model.metric import Metric
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results, Verdict
 from hugewise.report import document as doc
-from hugewise.report.cell_answers import answers, joined, not_compared, price, ranked, selection, together
+from hugewise.report.answer_text import terms
+from hugewise.report.cell_answers import answers, joined, joint_confidence, not_compared, price, ranked, selection
 from hugewise.report.json import encode
-from hugewise.report.plain_answers import terms
 from hugewise.report.sections.answer import answer as section
 from hugewise.report.sections.answer import top
-from hugewise.report.study import report
+from hugewise.report.write import report
 from hugewise.stats.end_points import END_POINTS
 from tests.build.pages import scriptless
 from tests.build.results import HOSTILE, comparison, example, plain
@@ -131,18 +131,20 @@ def test_how_sure_all_answers_are_together_is_said() -> None:
     sequential = judged(("better", 0.9), ("better", 0.6))
     (cell,) = sequential.cells
     said = "1 answer rests on 2 comparisons: the chance that any of their verdicts is wrong is at most 5%."
-    assert together(sequential) == said
+    assert joint_confidence(sequential) == said
     several = replace(sequential, confidence=0.99, cells=(cell, cell, cell))
-    assert together(several).startswith(
+    assert joint_confidence(several).startswith(
         "3 answers rest on 6 comparisons: the chance that any of their verdicts is wrong is"
     )
-    assert together(several).endswith(" at most 1%.")
-    assert together(judged(("better", 0.9))) == "", "its own confidence says it"
+    assert joint_confidence(several).endswith(" at most 1%.")
+    assert joint_confidence(judged(("better", 0.9))) == "", "its own confidence says it"
     silent = replace(cell, comparisons=tuple(replace(one, verdict="none") for one in cell.comparisons))
-    assert together(replace(several, cells=(cell, silent))).startswith("1 answer rests on 4 comparisons: ")
-    assert together(replace(several, cells=(silent,))) == ""
+    assert joint_confidence(replace(several, cells=(cell, silent))).startswith("1 answer rests on 4 comparisons: ")
+    assert joint_confidence(replace(several, cells=(silent,))) == ""
     beside = tuple(replace(one, method="unjudged") for one in cell.comparisons)
-    assert together(replace(several, cells=(replace(cell, comparisons=beside), cell))).startswith("1 answer rests on 2")
+    assert joint_confidence(replace(several, cells=(replace(cell, comparisons=beside), cell))).startswith(
+        "1 answer rests on 2"
+    )
 
 
 def test_what_choosing_among_arms_does_is_said_by_the_method_that_corrects_for_it() -> None:

@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hugewise.deployment import host as host_files
-from hugewise.deployment.program import BY_HAND, Destination, for_program
-from hugewise.deployment.unit_start import UnitStart
+from hugewise.deployment import configuration as host_files
+from hugewise.deployment.program import BY_HAND, Destination, UnitStart, for_program
 from hugewise.errors import StorageError, UserError
-from hugewise.model.deployment import Deployment
 from hugewise.model.pages import PageTarget
-from hugewise.model.policy import Treatment
+from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.results import Integrity, Results
 from hugewise.report.deployed import recommended, write_files
 from tests.build.results import HOSTILE, example, plain

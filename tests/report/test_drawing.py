@@ -18,8 +18,7 @@ from hugewise.model.results import Results
 from hugewise.report import drawing, images
 from hugewise.report.document import figures
 from hugewise.report.drawing import drawn
-from hugewise.report.study import report
-from hugewise.report.write import write
+from hugewise.report.write import report, write
 from tests.build.results import example
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from hugewise.analysis.analysis import analyze
 from hugewise.cli.main import cli
 from hugewise.errors import StorageError, UserError
-from hugewise.report import export, export_rows
+from hugewise.report import export
 from hugewise.store.folder import RunFolder
 from tests.analysis.test_combining import a_run
 from tests.requirements import need
@@ -188,9 +188,9 @@ def test_end_points_are_told_as_such_and_change_no_row_of_an_attempt(run: Path, 
     with duckdb.connect() as connection:
         read = RunFolder(run).read()
         whole = replace(results, cells=(replace(cell, end_points=(beyond,)),))
-        export_rows.prepared(connection, read, whole)
+        export.prepared(connection, read, whole)
         found = connection.execute("select end_point, estimand, ratio from verdicts order by all").fetchall()
-        counts = sum(export_rows.rows(connection, read, whole))
+        counts = sum(export.rows(connection, read, whole))
     assert [row for row in found if row[0]] == [(True, "ratio of means", 0.5)]
     assert len(found) == 3
     assert called(run, tmp_path / "out.csv").output.startswith(f"{counts} rows")
@@ -201,7 +201,7 @@ def test_pieces_make_the_same_file_in_the_same_order(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     called(run, tmp_path / f"whole.{ending}")
-    monkeypatch.setattr(export_rows, "_AT_ONCE", 5)  # 36 attempts
+    monkeypatch.setattr(export, "_ROWS_AT_ONCE", 5)  # 36 attempts
     monkeypatch.setattr(export, "_PIECES", 3)
     called(run, tmp_path / f"pieces.{ending}")
     if ending == "parquet":

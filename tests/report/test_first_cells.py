@@ -16,14 +16,14 @@ from hugewise.report import cell_list, result_page
 from hugewise.report.cell_list import CellList, First
 from hugewise.report.document import Table
 from hugewise.report.first_cells import TITLE, first_cells
-from hugewise.report.result_page import PageData, PageRun
+from hugewise.report.result_data import PageData, PageRun
 from hugewise.report.unmeasured import Unmeasured
-from hugewise.study import load, shipped
+from hugewise.study import load
 from tests.build import restated
 from tests.build.results import example
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "results" / cell_list.NAME
-STUDIES = {name: load.load(shipped.folder() / f"{name}.toml") for name in shipped.names()}
+STUDIES = {name: load.load(load.folder() / f"{name}.toml") for name in load.names()}
 CELLS: dict[str, list[Resolved]] = {name: resolve(study, workloads.discover()) for name, study in STUDIES.items()}
 
 

@@ -21,9 +21,9 @@ from hugewise.model.fleet import (
     WithoutHost,
 )
 from hugewise.model.metric import Metric
-from hugewise.report import confirmed, fleet
+from hugewise.report import fleet
 from hugewise.report.document import Headline, figures
-from hugewise.report.figures.forest import MOST, forest
+from hugewise.report.figures.effects import MOST, forest
 from hugewise.report.fleet_json import encode, reference
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
@@ -246,13 +246,13 @@ def test_what_a_confirmation_says() -> None:
         prior_hosts=6, own_verdict="better", own_ratio=0.88, own_low=0.8, own_high=0.95, pairs=15, ratio=0.89,
         low=0.86, high=0.92,
     )  # fmt: skip
-    text = " ".join(printed(confirmed.report({"new": [made]}, {})).split())
+    text = " ".join(printed(fleet.confirmed_report({"new": [made]}, {})).split())
     assert "Confirmed: thp is better than base on new (chase, wall_s): -11.0% (-14.0% to -8.0%)." in text
     assert "hosts like it: better, typically -10.0% (6 hosts of A); the next one was to see -13.0% to -7.0%." in text
     prior = msgspec.structs.replace(made, state="prior", own_verdict="undecided", ratio=None, low=None, high=None)
-    assert confirmed.sentence(prior).startswith("A prior, no claim: thp against base on new")
+    assert fleet.confirmed_sentence(prior).startswith("A prior, no claim: thp against base on new")
     against = msgspec.structs.replace(made, state="contradicted", own_verdict="worse")
-    assert confirmed.sentence(against).startswith("Contradicted: thp is worse than base on new")
+    assert fleet.confirmed_sentence(against).startswith("Contradicted: thp is worse than base on new")
 
 
 def test_the_reference_is_current() -> None:

@@ -11,7 +11,8 @@ from hugewise.analysis.forecast import Forecast, Row
 from hugewise.model.results import Verdict
 from hugewise.report.document import Table
 from hugewise.report.foretold import Foretelling, foretold
-from hugewise.report.result_page import PageData, PageRun, render
+from hugewise.report.result_data import PageData, PageRun
+from hugewise.report.result_page import render
 from tests.build.results import example
 
 

@@ -11,20 +11,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from hugewise.analysis.guest_arms import boots_of, stayed
+from hugewise.analysis.analysis import boots_of, stayed
 from hugewise.model.design import qualified
-from hugewise.model.guest_results import Guests
 from hugewise.model.metric import NOT_IN_EMULATION
-from hugewise.model.results import Results
+from hugewise.model.results import Guests, Results
 from hugewise.report import csv as tables
 from hugewise.report import json
 from hugewise.report.document import Table
 from hugewise.report.sections import beside, guests
-from hugewise.report.sections.allocations import allocations_table
+from hugewise.report.sections.cell import allocations_table, metrics_table
 from hugewise.report.sections.changes import changes_table, counters_table
-from hugewise.report.sections.values import metrics_table
 from hugewise.report.sentences import run_line
-from hugewise.report.study import report
+from hugewise.report.write import report
 from tests.build import known
 from tests.build.booted import WHY, lkml, lpc, recorded
 from tests.build.restated import lpc as on_the_host

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from hugewise.model.metric import Metric
-from hugewise.report.plain import in_a_row, plain
+from hugewise.report.sentences import in_a_row, plain
 from hugewise.stats.method import Contrast
-from hugewise.stats.notworse import NotWorse
-from hugewise.stats.sequential import Sequential
+from hugewise.stats.sequential import NotWorse, Sequential
 from tests.build.trials import block
 
 JARGON = re.compile(r"crossed|campaign|declared|exact test|all pairs kept in|error rate|share no one effect")

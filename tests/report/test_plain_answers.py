@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from hugewise.analysis.analysis import analyze
 from hugewise.model.results import Integrity, Results, Verdict
+from hugewise.report.answer_text import caveats
 from hugewise.report.numbers import room
-from hugewise.report.plain_answers import caveats
-from hugewise.report.result_page import read
+from hugewise.report.result_data import read
 from tests.build.few_blocks import demo, two_blocks
 from tests.build.results import HOSTILE, example, plain
 from tests.report.test_cell_answers import COST, beside, judged

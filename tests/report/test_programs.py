@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from hugewise.report.document import Table
-from hugewise.report.sections.programs import CAPTION, programs_table
-from hugewise.report.study import report
+from hugewise.report.sections.answer import CAPTION, programs_table
+from hugewise.report.write import report
 from tests.analysis.test_sets import cell
 from tests.build.results import plain
 from tests.report.told import blocks

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from hugewise.deployment import host as host_files
-from hugewise.model.deployment import Deployment
-from hugewise.model.guest_results import Guests
+from hugewise.deployment import configuration as host_files
 from hugewise.model.metric import Metric
 from hugewise.model.pages import THP
-from hugewise.model.results import CellResult, Results, Verdict
+from hugewise.model.policy import Deployment
+from hugewise.model.results import CellResult, Guests, Results, Verdict
 from hugewise.report.document import Heading, Line, Section, Table
 from hugewise.report.markdown import markdown
 from hugewise.report.result_by_program import by_program, in_short

@@ -8,11 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from hugewise import published
-from hugewise.analysis.beside import beside
-from hugewise.model.guest_results import Guests
+from hugewise.analysis.published import published_rows
 from hugewise.model.metric import NOT_IN_EMULATION
-from hugewise.model.published_rows import PublishedFinding, PublishedPoint
-from hugewise.model.results import CellResult, Results, Verdict
+from hugewise.model.results import CellResult, Guests, PublishedFinding, PublishedPoint, Results, Verdict
 from hugewise.report.result_claims import (
     OPEN,
     Claimed,
@@ -43,7 +41,7 @@ def part(results: Results, entries: Sequence[str], arms: Mapping[str, str] = ARM
     cells = tuple(kept(cell) for cell in results.cells if cell.cell in entries)
     newer = replace(results, run="newer", started=results.started + 60, cells=cells)
     uses = [(label, entry) for label, entry in USES if label in entries]
-    return replace(newer, beside=beside(published.load(known(results.beside).name), uses, arms, newer))
+    return replace(newer, beside=published_rows(published.load(known(results.beside).name), uses, arms, newer))
 
 
 def by_claim(found: Sequence[Claimed]) -> dict[tuple[str, ...], Claimed]:
@@ -73,7 +71,9 @@ def test_a_claim_that_a_newer_run_did_not_measure_stands_as_it_was_found() -> No
     whole = restated.percona_2018()
     arms = {"base": "base4k", "hugetlb-1g": "hugetlb1g"}
     spilled = replace(whole, started=whole.started + 60, cells=whole.cells[-1:])
-    newer = replace(spilled, beside=beside(published.load("percona-2018"), [("spill", "pgbench")], arms, spilled))
+    newer = replace(
+        spilled, beside=published_rows(published.load("percona-2018"), [("spill", "pgbench")], arms, spilled)
+    )
     gains = [one for one in claimed([whole]) if one.standing == "confirmed here"]
     assert gains
     assert {OPEN} == {one.standing for one in claimed([newer])}
@@ -98,7 +98,7 @@ def open_twice(results: Results) -> tuple[Results, Results]:
         for cell in results.cells
     )
     first = replace(results, cells=cells)
-    first = replace(first, beside=beside(published.load(known(results.beside).name), USES, ARMS, first))
+    first = replace(first, beside=published_rows(published.load(known(results.beside).name), USES, ARMS, first))
     return replace(first, run="second", started=first.started + 60), first
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from hugewise.model.guest_results import Guests
-from hugewise.model.results import CellResult, Comparison, LeftOut, Results, Verdict
+from hugewise.model.results import CellResult, Comparison, Guests, LeftOut, Results, Verdict
 from hugewise.published.folklore import CommonClaim, claims
 from hugewise.published.folklore import TestedBy as By
 from hugewise.report import markdown, result_folklore
+from hugewise.report.result_data import PageData, PageRun
 from hugewise.report.result_folklore import NOT_TESTED, folklore, reached, verdict_on
-from hugewise.report.result_page import PageData, PageRun
 from hugewise.report.source_claims import shipped_studies
 from hugewise.report.unmeasured import Unmeasured
 from tests.build import restated

@@ -16,8 +16,9 @@ from hugewise.report.document import Line, Table
 from hugewise.report.markdown import markdown
 from hugewise.report.result_answers import ClaimAnswer, ClaimTold, answer
 from hugewise.report.result_claims import OPEN, STANDINGS, Claimed, claim_of, claimed, size_of
+from hugewise.report.result_data import PageData, PageRun
 from hugewise.report.result_overview import overview
-from hugewise.report.result_page import PageData, PageRun, claims_of
+from hugewise.report.result_page import claims_of
 from hugewise.report.source_claims import SourceClaim, claims_in, shipped_studies, together, ways
 from hugewise.report.unmeasured import Unmeasured
 from hugewise.study.study import Study

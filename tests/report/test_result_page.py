@@ -11,14 +11,13 @@ import pytest
 from bench import report as large
 
 from hugewise.errors import RunError, UserError
-from hugewise.model.guest_results import Guests
-from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.model.results import CellResult, Comparison, Guests, Results
 from hugewise.report import numbers, result_overview, result_page
 from hugewise.report.document import Table
 from hugewise.report.markdown import escape
 from hugewise.report.result_claims import claimed
-from hugewise.report.result_data import without_paths
-from hugewise.report.result_page import PageData, PageRun, render
+from hugewise.report.result_data import PageData, PageRun, without_paths
+from hugewise.report.result_page import render
 from hugewise.report.result_standing import standing
 from hugewise.report.sentences import SYMBOLS, effect_of
 from hugewise.stats.evidence import Carried, RunEvidence

@@ -11,7 +11,7 @@ import pytest
 from hugewise.analysis.forecast import forecast, pilot_name
 from hugewise.errors import UserError
 from hugewise.report import result_page
-from hugewise.report.result_page import PageData
+from hugewise.report.result_data import PageData
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Closed
 from hugewise.study.load import with_budget

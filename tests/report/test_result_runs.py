@@ -11,7 +11,7 @@ from hugewise.model.design import ESTIMANDS
 from hugewise.model.results import LeftOut, Results
 from hugewise.report.document import Table
 from hugewise.report.result_runs import derived, facts, measured_cells
-from hugewise.study import load, shipped
+from hugewise.study import load
 from hugewise.study.study import Study
 from tests.build import restated
 from tests.build.results import example
@@ -24,7 +24,7 @@ def lines(results: Results, equivalent: str = "") -> dict[str, str]:
 
 
 def study(scale: str = "small") -> Study:
-    return load.load(shipped.folder() / "lpc-2024-mthp.toml", scale)
+    return load.load(load.folder() / "lpc-2024-mthp.toml", scale)
 
 
 def of_study(whole: Study, *cells: str, arms: tuple[str, ...] = (), **budget: Any) -> Results:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from hugewise.report import cell_list, result_overview, result_page
-from hugewise.report.result_page import MOST_BYTES, RESERVED, PageData
-from hugewise.study import load, shipped
+from hugewise.report.result_data import PageData
+from hugewise.report.result_page import MOST_BYTES, RESERVED
+from hugewise.study import load
 
 FOLDER = Path(__file__).parents[2] / "docs" / "results"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.parquet"))
@@ -20,13 +21,13 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.parquet"))
 
 def test_there_are_pages_of_studies_of_ours() -> None:
     studies = {result_page.read(FOLDER / f"{name}.parquet").runs[0].results.study for name in NAMES}
-    assert studies and studies <= set(shipped.names())
+    assert studies and studies <= set(load.names())
 
 
 def renewed(data: PageData) -> PageData:
     """With what is computed from the runs by now, and from their study as it is by now."""
     newest = data.runs[0].results
-    path = shipped.folder() / f"{newest.study}.toml"
+    path = load.folder() / f"{newest.study}.toml"
     whole = load.load(path, newest.options.get("scale"))
     return result_page.renewed(data, whole, cell_list.read(FOLDER / cell_list.NAME))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hugewise.deployment import host as host_files
-from hugewise.model.deployment import Deployment
+from hugewise.deployment import configuration as host_files
+from hugewise.model.policy import Deployment
 from hugewise.model.results import Results
 from hugewise.report import document as doc
 from hugewise.report.document import Commands
-from hugewise.report.study import report
+from hugewise.report.write import report
 from tests.build.results import plain
 from tests.report.told import blocks, page, text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hugewise.report.figures.points import MOST, Point, thinned, thinning
+from hugewise.report.figures.theme import MOST, Point, thinned, thinning
 
 
 def drawn(count: int, odd: frozenset[int] = frozenset(), arm: str = "thp") -> list[Point]:

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from hugewise.analysis import analysis
 from hugewise.model.results import Results
 from hugewise.report.document import Note
-from hugewise.report.study import report
+from hugewise.report.remarks import time_short
 from hugewise.report.summary import summary
-from hugewise.report.time_short import time_short
+from hugewise.report.write import report
 from hugewise.stats import power
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Closed

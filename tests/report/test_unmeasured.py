@@ -10,15 +10,15 @@ import pytest
 
 from hugewise.analysis.forecast import Row
 from hugewise.report import result_overview, result_page
-from hugewise.report.result_page import PageData, PageRun
+from hugewise.report.result_data import PageData, PageRun
 from hugewise.report.unmeasured import like, unmeasured
-from hugewise.study import load, shipped
+from hugewise.study import load
 from hugewise.study.study import Study
 from tests.build.results import example
 
 
 def whole() -> Study:
-    return load.load(shipped.folder() / "lpc-2024-mthp.toml")
+    return load.load(load.folder() / "lpc-2024-mthp.toml")
 
 
 def row(arm: str, needed: int | None, seconds: float | None = 3.0) -> Row:

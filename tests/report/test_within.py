@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from hugewise.model.results import FactDifference, Results, Steadiness
 from hugewise.report.document import Line, Note
 from hugewise.report.sections.within import common, remarks
-from hugewise.report.study import report
+from hugewise.report.write import report
 from tests.build.results import HOSTILE, plain
 from tests.report.told import blocks
 

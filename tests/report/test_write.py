@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 from hugewise.errors import StorageError
 from hugewise.model.results import Results
-from hugewise.report import drawing, fonts, images, json, study
-from hugewise.report.names import file_name
+from hugewise.report import drawing, images, json
+from hugewise.report.document import file_name
 from hugewise.report.sentences import SYMBOLS, sentence
-from hugewise.report.write import write
+from hugewise.report.write import report, write
 from hugewise.visible import printable
 from tests.build.pages import SCRIPT, scriptless
 from tests.build.results import HOSTILE, example
@@ -101,7 +101,7 @@ def test_every_file_is_there_and_nothing_else(paths: dict[str, Path]) -> None:
 
 
 def test_the_page_names_no_address_and_runs_nothing_of_others(text: str, page: Page) -> None:
-    text = scriptless(text).replace(fonts.face(), "")  # base64 may have anything in it
+    text = scriptless(text).replace(images.font_face(), "")  # base64 may have anything in it
     assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", text)
     assert not {"link", "iframe", "object", "embed", "img", "base"} & {tag for tag, _ in page.tags}
     assert [attributes for tag, attributes in page.tags if tag == "script"] == [{}]
@@ -124,7 +124,7 @@ def test_the_policy_forbids_everything_but_our_script_our_style_sheet_and_its_fo
     ours = f"script-src 'sha256-{script}'; style-src 'sha256-{style}'; font-src data:"
     assert policy == f"default-src 'none'; {ours}; base-uri 'none'; form-action 'none'"
     assert page.script == SCRIPT
-    assert fonts.face() in page.style
+    assert images.font_face() in page.style
 
 
 def test_every_verdict_has_a_colour_of_its_own_and_each_rule_stands_once(page: Page) -> None:
@@ -185,7 +185,7 @@ def test_standalone_figures_are_well_formed_and_lead_nowhere(paths: dict[str, Pa
 
 
 def test_the_answer_comes_first_and_every_cell_has_a_section(results: Results) -> None:
-    shown = [section.key for section in study.report(results).sections if section.only != "markdown"]
+    shown = [section.key for section in report(results).sections if section.only != "markdown"]
     cells = [f"cell-{number}" for number in range(1, len(results.cells) + 1)]
     assert shown == ["answer", "settings", "left-out", *cells, "trouble", "run", "reading"]
 

@@ -10,20 +10,20 @@ from typing import TypeVar
 from rich.console import Console
 
 from hugewise.model.results import Results
-from hugewise.report import fonts
+from hugewise.report import images
 from hugewise.report.document import Block, Bundle, Document, Folded, Only, Table
 from hugewise.report.html import html
 from hugewise.report.markdown import markdown
-from hugewise.report.study import report
 from hugewise.report.summary import summary
 from hugewise.report.terminal import show
+from hugewise.report.write import report
 
 Kind = TypeVar("Kind")
 
 
 def page(results: Results) -> str:
     """Without the font (base64 may have anything in it)."""
-    return html(report(results), {}).replace(fonts.face(), "")
+    return html(report(results), {}).replace(images.font_face(), "")
 
 
 def text(results: Results) -> str:

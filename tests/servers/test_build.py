@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.machine.elf import sections
+from hugewise.machine.loader import sections
 from hugewise.model.scene import Places, Step, Write
 from hugewise.model.workload import ParameterValue
-from hugewise.workloads._elf import digests
-from hugewise.workloads.build import WORKLOAD
+from hugewise.workloads.build import WORKLOAD, digests
 from tests.build import known, workloads
 from tests.build.workloads import BASE, Said, use
 from tests.requirements import need, need_program

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hugewise import unprivileged
-from hugewise.beneath import Folder
-from hugewise.deployment import servers
+from hugewise.beneath import DirFd
+from hugewise.deployment import configuration
 from hugewise.host import knob
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection.look import Looker
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.whole
 def test_redis_reads_its_file(reached: Path) -> None:
     server, client = need_program("redis-server", "redis-server"), need_program("redis-cli", "redis-tools")
     for disable_thp, word in ((False, "no"), (True, "yes")):
-        included = place(servers.redis(disable_thp=disable_thp), reached)
+        included = place(configuration.redis(disable_thp=disable_thp), reached)
         config, socket = reached / "redis.conf", reached / "s"
         config.write_text(f'include {included}\nport 0\nunixsocket {socket}\nsave ""\ndir {reached}\n')
         running = subprocess.Popen([server, config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -48,11 +48,11 @@ def test_postgresql_reads_its_file(reached: Path) -> None:
     assert found is not None
     data = reached / "data"
     data.mkdir(mode=0o700)
-    file = place(servers.postgresql({"huge_pages": "on", "huge_page_size": "2048kB"}), reached)
+    file = place(configuration.postgresql({"huge_pages": "on", "huge_page_size": "2048kB"}), reached)
     (data / "page-sizes.conf").write_bytes(file.read_bytes())
     (data / "postgresql.conf").write_text("huge_pages = try\ninclude 'page-sizes.conf'\n")
     if (who := unprivileged.account()) is not None:  # it refuses to run as root
-        with Folder.open(data) as held:
+        with DirFd.open(data) as held:
             held.hand_over(who.pw_uid, who.pw_gid)
     for name, value in (("huge_pages", "on"), ("huge_page_size", "2048")):
         done = unprivileged.run((found.program("postgres"), "-D", str(data), "-C", name), timeout=60)
@@ -63,7 +63,7 @@ def test_memcached_reads_its_option(reached: Path) -> None:
     server = need_program("memcached", "memcached")
     host = LocalHost()
     need(knob.read(host, f"{THP}/enabled") != "never", f"{THP}/enabled that is not never: memcached refuses -L else")
-    options = servers.memcached().content.split()
+    options = configuration.memcached().content.split()
     socket = reached / "m"
     whom = ("-u", "root") if os.geteuid() == 0 else ()
     running = subprocess.Popen([server, *whom, "-s", str(socket), "-m", "64", *options])

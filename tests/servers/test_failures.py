@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import hugewise
-from hugewise.attempt import performance
+from hugewise.attempt import service
 from hugewise.errors import HugewiseError, UserError
-from hugewise.host import recovery
+from hugewise.host import journal
 from hugewise.host.local_machine import LocalMachine
 from hugewise.model.trial import Attempt
 from hugewise.store import dataset
@@ -43,7 +43,7 @@ def nothing_left() -> Iterator[None]:
     before, folders = page_state(), set(Path("/dev/shm").glob("hugewise-*"))
     yield
     assert changed(before) == {}
-    assert recovery.restore() == ["nothing to restore"]
+    assert journal.restore() == ["nothing to restore"]
     assert set(Path("/dev/shm").glob("hugewise-*")) == folders
 
 
@@ -131,16 +131,16 @@ def test_a_pool_that_is_empty_when_the_server_starts_rejects_the_attempt(
 ) -> None:
     """huge_pages = on, never try: PostgreSQL does not start, rather than run on base pages."""
     need_postgres()
-    serve = performance.Performance.serve
+    serve = service.ServiceDriver.serve
 
-    def with_less(play: performance.Performance) -> None:
+    def with_less(play: service.ServiceDriver) -> None:
         """Somebody else maps the pages just before the server does."""
         free = int(Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").read_text())
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000  # MAP_HUGETLB
         with mmap.mmap(-1, free << 21, flags=flags):
             serve(play)
 
-    monkeypatch.setattr(performance.Performance, "serve", with_less)
+    monkeypatch.setattr(service.ServiceDriver, "serve", with_less)
     with pytest.raises(HugewiseError, match="could not map anonymous shared memory"):
         run(tmp_path / "results", PGBENCH, ("hugetlb-2m", "base"))
     states = {(attempt.arm, attempt.state) for attempt in attempts(tmp_path / "results")}

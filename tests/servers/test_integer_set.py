@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.model.trial import Attempt
-from hugewise.workloads import _program
+from hugewise.workloads import _staged
 from hugewise.workloads.integer_set import PROGRAMS
 from tests.requirements import need
 from tests.servers.trying import attempts, need_pages, quick
@@ -21,7 +21,7 @@ SIZE = 0.02
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of all runs here: inputs are drawn once."""
     for name, program in PROGRAMS.items():
-        need(_program.find(name) is not None, f"{name} (apt install {program.package})")
+        need(_staged.find(name) is not None, f"{name} (apt install {program.package})")
     return tmp_path_factory.mktemp("integer-set")
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import hugewise
 from hugewise.attempt import runner
-from hugewise.attempt.performance import Performance
-from hugewise.host import recovery
+from hugewise.attempt.service import ServiceDriver
+from hugewise.host import journal
 from hugewise.session import steps
 from hugewise.store.folder import RunFolder
 from tests.drive import drive, only_run
@@ -81,7 +81,7 @@ def test_killed_at_any_step_nothing_is_left_and_the_run_goes_on(tmp_path: Path, 
     nth = "3" if step in [each.__name__ for each in runner.STEPS] else "1"
     killed = drive("run", a_study(tmp_path), tmp_path / "results", "--at", step, "--nth", nth, "--do", "kill")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    recovery.restore()
+    journal.restore()
     assert folders() == before
     folder = only_run(tmp_path / "results")
     until(lambda: not servers("/dev/shm/hugewise-"), "no server is left")
@@ -106,7 +106,7 @@ def test_a_server_that_is_killed_in_the_measured_part_fails_its_attempt_and_not_
     need_program("redis-server", "redis-server")
     killed: list[int] = []
 
-    def kill(play: Performance) -> None:
+    def kill(play: ServiceDriver) -> None:
         if not killed:
             killed.extend(play.stage.tested.processes())
             for pid in killed:

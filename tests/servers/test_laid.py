@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.machine import layouts
+from hugewise.machine import loader
 from tests.machine.layouts.programs import library, python
 from tests.requirements import need_program
 from tests.servers.trying import tried
@@ -87,4 +87,4 @@ os.wait()
     again = {"name": "again", "from": "as-is", "environment": {"A": "1"}}
     found = tried(reached, of(python(), "-IS", "-c", script), ["as-is", again], budget={"blocks": 2})
     assert dict(found["as-is"].begun) == {"forked": 1, "executed": 0, "threads": 1}
-    assert layouts.REPORT not in str(found["as-is"].facts)
+    assert loader.REPORT not in str(found["as-is"].facts)

@@ -16,7 +16,7 @@ import pytest
 
 from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import probe, serving
-from hugewise.machine.load_generator import Load, Timed
+from hugewise.machine.probe import Load, Timed
 from tests.build import known
 from tests.servers.running import Running, memcached, redis
 from tests.wait import until

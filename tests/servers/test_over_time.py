@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import hugewise
-from hugewise.attempt.performance import Performance
+from hugewise.attempt.service import ServiceDriver
 from hugewise.model.trial import Attempt
+from hugewise.store.dataset import FILE, folder_of, samples
 from hugewise.store.folder import RunFolder
-from hugewise.store.samples import FILE, folder_of, samples
 from tests.drive import only_run
 from tests.requirements import need, need_program, need_root
 from tests.servers.trying import alongside
@@ -75,7 +75,7 @@ def test_a_planted_stall_is_the_worst_in_its_second_with_what_the_kernel_did(
     with ThreadPoolExecutor(1) as beside:
         planted: list[Future[tuple[float, float]]] = []
 
-        def plant(play: Performance) -> None:
+        def plant(play: ServiceDriver) -> None:
             if not planted:
                 (pid,) = play.stage.tested.processes()
                 planted.append(beside.submit(stall, pid))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hugewise.workloads import _mariadb, _postgres
-from hugewise.workloads._own_pool import literals, program_of, with_option, without_pool
+from hugewise.workloads._own_pool import literals, server_kind, with_option, without_pool
 from tests.build import known
 from tests.requirements import need, need_root
 from tests.servers.trying import accepted, quick
@@ -57,7 +57,7 @@ def test_mariadb_has_its_buffers_in_the_pool_and_nobody_else(tmp_path: Path) -> 
     need(not _mariadb.missing(), "mariadb-server")
     script = f"{MAKE_MARIADB} {SET_MARIADB} {SIZE_MARIADB}"
     words = ("/bin/sh", "-c", script, "{folder}", "{port}")
-    program = f"/usr/sbin/{program_of(words)}"
+    program = f"/usr/sbin/{server_kind(words)}"
     pool = _mariadb.mapped(program, literals(words, _mariadb.SIZED), SIZE)
     found = tried(tmp_path, words, "tcp:{port}", pool)
     assert found["own"].delivery.delivered is True

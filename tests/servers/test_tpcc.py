@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hugewise.model.trial import Attempt
-from hugewise.workloads import _mariadb, _postgres, _postgres_warm
-from hugewise.workloads._tpcc_client import go_tpc
+from hugewise.workloads import _mariadb, _postgres
+from hugewise.workloads._tpcc import go_tpc_path
 from hugewise.workloads.tpcc import WORKLOAD
 from tests.build import known
 from tests.requirements import need
@@ -26,7 +26,7 @@ QUANTILES = {f"latency_p{share}_ms" for share in (50, 90, 95, 99)}
 
 @pytest.fixture(autouse=True)
 def programs() -> None:
-    need(go_tpc() is not None, "go-tpc (make go-tpc)")
+    need(go_tpc_path() is not None, "go-tpc (make go-tpc)")
 
 
 def run(folder: Path, server: str, *policies: Any, **more: Any) -> dict[str, Attempt]:
@@ -60,7 +60,7 @@ def test_backends_that_have_not_touched_their_buffers_are_told(tmp_path: Path, m
     need(not _postgres.missing("", (), ("pg_prewarm",)), "PostgreSQL (apt install postgresql)")
     touched = run(tmp_path / "touched", "postgres", "base", "hugetlb-2m", lead="1s")
     accepted(touched)
-    monkeypatch.setattr(_postgres_warm, "at_the_first_update", lambda *_: ())
+    monkeypatch.setattr(_postgres, "at_the_first_update", lambda *_: ())
     found = run(tmp_path / "untouched", "postgres", "base", "hugetlb-2m", lead="1s")
     accepted(found)
     assert len(told(found["base"])) == 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import hugewise
-from hugewise.attempt.performance import Performance
+from hugewise.attempt.service import ServiceDriver
 from hugewise.machine.machine import Running
 from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt
@@ -55,11 +55,11 @@ def last(made: Sequence[Attempt]) -> dict[str, Attempt]:
     return found
 
 
-def alongside(monkeypatch: pytest.MonkeyPatch, act: Callable[[Performance], None]) -> None:
+def alongside(monkeypatch: pytest.MonkeyPatch, act: Callable[[ServiceDriver], None]) -> None:
     """Have it called in each attempt when its clients were let go, before anybody waits for their end."""
-    timing = Performance.timing
+    timing = ServiceDriver.timing
 
-    def acting(play: Performance, *, held: bool) -> Callable[[Sequence[Running]], None]:
+    def acting(play: ServiceDriver, *, held: bool) -> Callable[[Sequence[Running]], None]:
         attend = timing(play, held=held)
 
         def attending(launched: Sequence[Running]) -> None:
@@ -68,7 +68,7 @@ def alongside(monkeypatch: pytest.MonkeyPatch, act: Callable[[Performance], None
 
         return attending
 
-    monkeypatch.setattr(Performance, "timing", acting)
+    monkeypatch.setattr(ServiceDriver, "timing", acting)
 
 
 def quick(folder: Path, name: str, policies: Sequence[Any], parameters: Any, **workload: Any) -> dict[str, Attempt]:

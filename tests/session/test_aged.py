@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import hugewise
-from hugewise.host import journal, recovery
+from hugewise.host import journal
 from hugewise.host.local_host import LocalHost
 from hugewise.machine.proc import meminfo, start_time
-from hugewise.plan.aged_hosts import refusal
-from hugewise.report.sections.ageing import remarks
+from hugewise.plan.plan import ageing_refusal
+from hugewise.report.sections.within import ageing_remarks
 from hugewise.store.folder import RunFolder
 from tests.drive import drive, only_run
 from tests.memory import huge_share
@@ -53,7 +53,7 @@ def made(host: LocalHost) -> int:
 def test_fragmented_memory_has_no_huge_page_and_is_whole_again_after_a_kill(tmp_path: Path) -> None:
     need_root()
     host = LocalHost()
-    need((why := refusal("fragmented", host)) is None, why or "")
+    need((why := ageing_refusal("fragmented", host)) is None, why or "")
     known = meminfo(host)
     need_now(known["MemAvailable"] > 0.4 * known["MemTotal"], "two fifths of the memory available")
     study = tmp_path / "aged.toml"
@@ -66,7 +66,7 @@ def test_fragmented_memory_has_no_huge_page_and_is_whole_again_after_a_kill(tmp_
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     (one,) = journal.ledger_of(journal.JOURNAL.read_bytes(), journal.JOURNAL).fragmenters
     until(lambda: start_time(host, one.pid) != one.pid_start, "what held the memory is gone with the run")
-    recovery.restore()
+    journal.restore()
 
     def whole() -> bool:  # whatever other programs have allocated meanwhile
         host.write("/proc/sys/vm/drop_caches", "3")
@@ -102,5 +102,5 @@ def test_fragmented_memory_has_no_huge_page_and_is_whole_again_after_a_kill(tmp_
         assert compared.judged == "setting"
     (thp,) = (each for each in cell.comparisons if each.arm == "thp")
     assert (thp.judged, thp.delivered_share) == ("setting", shares["thp"])
-    (told,) = remarks(cell)
+    (told,) = ageing_remarks(cell)
     assert told.startswith("Its memory was fragmented before every attempt: at most")

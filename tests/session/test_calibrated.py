@@ -10,15 +10,13 @@ import msgspec
 import pytest
 
 import hugewise
-from hugewise.analysis.calibration import identity, load, same, save
-from hugewise.analysis.calibration_figures import Agreement
+from hugewise.analysis.calibration import Agreement, calibration_key, identity, load, save
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import fingerprint
 from hugewise.plan.plan import Cell
 from hugewise.session import calibrate
-from hugewise.session.calibrated import planned, residents
 from hugewise.session.feasibility import make_plan
-from hugewise.session.identity import cell_records, withheld
+from hugewise.session.identity import cell_records, planned, residents, withheld
 from hugewise.study.load import parse
 from hugewise.study.study import Study
 from tests.build.calibrations import agreed, calibrated, record
@@ -80,7 +78,7 @@ def kept(
 
     found = [
         calibrated(
-            key=same(cell.workload.name, cell.values, metric),
+            key=calibration_key(cell.workload.name, cell.values, metric),
             agreements=tuple(agreement(cell, arm.name) for arm in cell.arms if arm.name != cell.baseline),
             passed=passed,
         )

@@ -10,7 +10,7 @@ import pytest
 import hugewise
 from hugewise.model.results import Results
 from hugewise.model.trial import Attempt
-from hugewise.report.cause_words import paragraph
+from hugewise.report.answer_text import paragraph
 from hugewise.report.markdown import escape
 from hugewise.report.write import write
 from tests.build import known

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hugewise.errors import UserError
-from hugewise.model.client import ClientHost
+from hugewise.model.host import ClientHost
 from hugewise.session.clients import Reached, placed
 from hugewise.session.feasibility import make_plan
 from hugewise.study.load import parse

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import HugewiseError, ProbeError, SettingError, StorageError
-from hugewise.host import recovery
-from hugewise.session import closing, session, steps
+from hugewise.host import journal
+from hugewise.session import session, steps
 from hugewise.study.load import load
 from tests.requirements import need_root
 from tests.session.test_session import small
@@ -29,7 +29,7 @@ def test_all_that_failed_is_told_in_its_order() -> None:
         try:
             raise ProbeError("the run failed")
         finally:
-            closing.close(opened)
+            steps.close(opened)
     assert told.value.message.splitlines() == ["the run failed", "  a folder stays", "  a knob stays"]
     assert done == ["middle", "last"]
 
@@ -52,4 +52,4 @@ def test_whatever_fails_at_the_end_the_page_settings_are_put_back(tmp_path: Path
     with pytest.raises((HugewiseError, OSError), match="planted"):
         session.run(load(small(tmp_path)), tmp_path / "results", on_step=failing)
     assert walked == list(steps.CLOSING)
-    recovery.restore()
+    journal.restore()

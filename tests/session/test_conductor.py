@@ -13,24 +13,24 @@ import pytest
 
 from hugewise.analysis import budget
 from hugewise.attempt import runner
-from hugewise.attempt.underway import Bench, Disturbed
+from hugewise.attempt.context import Disturbed, RunContext
 from hugewise.errors import AttemptLostError, HugewiseError, MachineError
-from hugewise.machine.drift import Drift
-from hugewise.model import coin as design
-from hugewise.model.clock import Clock
+from hugewise.machine.machine import Drift
+from hugewise.model import randomisation as design
 from hugewise.model.design import Kind
+from hugewise.model.host import Clock
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt, Block, DeliveryThreshold, Trial
-from hugewise.plan.plan import Arm, Cell
+from hugewise.plan.arms import Arm
+from hugewise.plan.plan import Cell
 from hugewise.quantity import format_duration
 from hugewise.session import progress
 from hugewise.session.conductor import Conductor
 from hugewise.stats.method import Contrast, Decision, Method
 from hugewise.stats.pairs import Pairs
 from hugewise.stats.power import least_pairs
-from hugewise.stats.sequential import Sequential
-from hugewise.stats.unjudged import Unjudged
+from hugewise.stats.sequential import Sequential, Unjudged
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, Noted, Resumed
 from hugewise.study.load import parse
@@ -121,7 +121,7 @@ class Stage:
         self.settings = FakeSettings()
         self.asked: list[tuple[int, tuple[str, ...], int, str | None]] = []
 
-    def attempt(self, bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
+    def attempt(self, bench: RunContext, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
         self.ran.append((trial.block, cell.id, arm.name, number))
         state: Any = self.script(trial, number)
         self.now += 1.0
@@ -146,7 +146,7 @@ class Stage:
             for arm in each.arms
             if arm.name != "base"
         ]
-        bench = Bench(
+        bench = RunContext(
             host=None,  # type: ignore[arg-type]
             boarding=None,  # type: ignore[arg-type]
             study=self.study,
@@ -163,7 +163,7 @@ class Stage:
 
     def together(
         self,
-        bench: Bench,
+        bench: RunContext,
         cell: Cell,
         arms: list[tuple[Arm, Trial]],
         number: int,
@@ -200,7 +200,7 @@ class Stage:
 def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     made = Stage(tmp_path, getattr(request, "param", STUDY))
     monkeypatch.setattr(runner, "attempt", made.attempt)
-    monkeypatch.setattr(runner, "together", made.together)
+    monkeypatch.setattr(runner, "run_together", made.together)
     return made
 
 
@@ -654,7 +654,7 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
 ) -> None:
 
     def together(
-        bench: Bench, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, rounds: Rounds = None
+        bench: RunContext, cell: Cell, arms: list[tuple[Arm, Trial]], number: int, *, rounds: Rounds = None
     ) -> list[Attempt]:
         stage.now += 1
         if arms[0][1].block > 1:
@@ -671,7 +671,7 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
             bench.folder.accept(bench.folder.draft(f"b{one.block:05d}-0-{one.arm}-{number}"), one)
         return made
 
-    monkeypatch.setattr(runner, "together", together)
+    monkeypatch.setattr(runner, "run_together", together)
     stage.conduct([cell("one", "thp", together=True)], {})
     first, *others = stage.folder.read().blocks
     assert (first.state, dict(first.unstarted)) == ("incomplete", {"thp": "no room"})

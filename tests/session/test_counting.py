@@ -13,7 +13,7 @@ from hugewise.host.local_host import LocalHost
 from hugewise.machine import probe
 from hugewise.model.metric import COMMON, Metric
 from hugewise.session import identity
-from hugewise.session.counting import found
+from hugewise.session.steps import counted_events
 from tests.build.studies import FakeHost
 
 SKYLAKE = FakeHost(
@@ -59,7 +59,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, slots: int | None, **reasons: str) ->
 def test_what_the_pmu_accepts_is_scheduled_and_the_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     zero = "it stays 0 over work that must make it count"
     said = asked(monkeypatch, 4, load_walk_cycles_U=zero, cycles="user mode only: kernel.perf_event_paranoid is 2")
-    facts, plan = found(SKYLAKE, [])
+    facts, plan = counted_events(SKYLAKE, [])
     pmu: dict[str, Any] = facts["pmu"]
     assert (pmu["family"], pmu["slots"], pmu["processor"]) == ("Skylake server", 4, "GenuineIntel-6-55-4")
     assert "skylakex_core.json" in pmu["source"]
@@ -71,7 +71,7 @@ def test_what_the_pmu_accepts_is_scheduled_and_the_rest_is_told(monkeypatch: pyt
 
 def test_a_machine_without_a_pmu_says_the_probes_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     said = asked(monkeypatch, None, cycles="not offered by this processor or its hypervisor")
-    facts, plan = found(SKYLAKE, [])
+    facts, plan = counted_events(SKYLAKE, [])
     assert (facts["pmu"]["slots"], facts["pmu"]["why"]) == (None, "not offered by this processor or its hypervisor")
     assert plan.sets == ()
     assert [arguments[0] for arguments in said.asked] == ["counters", "fault-cost"], "nothing is tried"
@@ -82,7 +82,7 @@ def test_a_probe_that_fails_costs_the_counters_alone(monkeypatch: pytest.MonkeyP
         raise ProbeError(f"hugewise-probe {arguments[0]} failed")
 
     monkeypatch.setattr(probe, "ask", fails)
-    facts, plan = found(SKYLAKE, [])
+    facts, plan = counted_events(SKYLAKE, [])
     assert (facts["pmu"]["why"], facts["fault_costs"], plan.sets) == ("hugewise-probe counters failed", [], ())
 
 
@@ -91,13 +91,13 @@ def test_what_is_judged_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     walking = next(metric for metric in COMMON if metric.name == "walk_share_user")
     wall = next(metric for metric in COMMON if metric.name == "wall_s")
     for cell in (Judged(walking), Judged(wall, also=(walking,))):
-        _, plan = found(SKYLAKE, [cell])  # type: ignore[list-item]
+        _, plan = counted_events(SKYLAKE, [cell])  # type: ignore[list-item]
         assert plan.sets
         assert all(any(one.startswith("load_walk_cycles:u=") for one in each) for each in plan.sets)
 
 
 def test_here_the_probe_answers() -> None:
-    facts, plan = found(LocalHost(), [])
+    facts, plan = counted_events(LocalHost(), [])
     pmu = facts["pmu"]
     assert (pmu["slots"] is None) == bool(pmu["why"]) == (not plan.sets)
     base = facts["fault_costs"][0]

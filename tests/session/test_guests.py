@@ -13,18 +13,16 @@ import msgspec
 import pytest
 
 from hugewise.analysis import calibration
-from hugewise.deployment import host as host_files
+from hugewise.deployment import configuration as host_files
 from hugewise.errors import RunError
 from hugewise.guests import boarding
-from hugewise.guests.resident import ResidentBoarding
-from hugewise.host.setting import Settings
+from hugewise.guests.boarding import ResidentBoarding
+from hugewise.host.knob import Settings
 from hugewise.machine import fingerprint
-from hugewise.model import guest_record as record
-from hugewise.model.deployment import Deployment
-from hugewise.model.guest import Backing
-from hugewise.model.guest_record import GuestsRecord
+from hugewise.model import guest as record
+from hugewise.model.guest import Backing, GuestsRecord
 from hugewise.model.pages import PageSizes, PageTarget
-from hugewise.model.policy import Treatment
+from hugewise.model.policy import Deployment, Treatment
 from hugewise.plan.arms import Arm, Platform
 from hugewise.plan.plan import Plan
 from hugewise.session import guests as guest_session
@@ -252,7 +250,7 @@ def test_a_calibration_is_one_of_the_guests_that_it_was_made_in(tmp_path: Path) 
     (cell,) = made.cells
     host = FakeHost()
     told = {name: guest_session.machine(cell.arm("base"), guests({"accelerator": name})) for name in ("kvm", "tcg")}
-    key = calibration.same(cell.workload.name, cell.values, cell.metric.name, told["tcg"])
+    key = calibration.calibration_key(cell.workload.name, cell.values, cell.metric.name, told["tcg"])
     facts = fingerprint.fingerprint(host)
     calibration.save(
         calibration_record(

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from hugewise import workloads
-from hugewise.model.deployment import Deployment
 from hugewise.model.pages import PageTarget
+from hugewise.model.policy import Deployment
 from hugewise.plan.plan import Cell
 from hugewise.session import guests, identity
 from hugewise.store.records import CellRecord

@@ -10,12 +10,12 @@ import pytest
 
 from hugewise.analysis import analysis, combining, forecast
 from hugewise.errors import RunError, StorageError
-from hugewise.host.setting import Settings
+from hugewise.host.knob import Settings
 from hugewise.plan.plan import Plan
 from hugewise.session import identity, progress, session, steps
 from hugewise.session.conductor import Conductor
 from hugewise.session.steps import Session
-from hugewise.store import compacted
+from hugewise.store import folder
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockClosed, BlockOpened, Closed
 from tests.analysis.test_combining import a_run
@@ -110,7 +110,7 @@ def test_attempts_that_cannot_be_compacted_stay(broken_off: RunFolder, monkeypat
     def full(path: Path, records: object) -> None:
         raise StorageError(f"cannot write {path}: No space left on device")
 
-    monkeypatch.setattr(compacted, "write", full)
+    monkeypatch.setattr(folder, "write_compacted", full)
     before = broken_off.read().attempts
     said: list[progress.Event] = []
     session.resume(broken_off.path, listener=said.append)

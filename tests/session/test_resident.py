@@ -21,15 +21,15 @@ import pytest
 import hugewise
 from hugewise.attempt.turns import Side
 from hugewise.errors import HugewiseError
-from hugewise.host import cgroup, recovery
-from hugewise.model import coin
+from hugewise.host import cgroup, journal
+from hugewise.model import randomisation
 from hugewise.model.pages import THP
 from hugewise.model.results import Results
 from hugewise.model.trial import Attempt
 from hugewise.session import session
 from hugewise.store.folder import RunFolder
 from hugewise.workloads import _mariadb
-from hugewise.workloads._tpcc_client import go_tpc
+from hugewise.workloads._tpcc import go_tpc_path
 from tests.build import known
 from tests.build.services import service
 from tests.build.studies import as_toml, study_data, study_of
@@ -100,7 +100,7 @@ def nothing_left() -> Iterator[None]:
     before = left_over()
     yield
     assert left_over() <= before
-    assert recovery.restore() == ["nothing to restore"]
+    assert journal.restore() == ["nothing to restore"]
 
 
 @pytest.fixture(scope="module")
@@ -280,7 +280,9 @@ def test_one_client_visits_servers_that_were_each_brought_up_under_its_own_treat
         meanwhile.update(enabled=chosen("enabled"), pool=int((POOL / "nr_hugepages").read_text()))
 
     # The setting that all share is then not what the last of them left.
-    seed = next(seed for seed in (bytes([n] * 16) for n in range(99)) if coin.order(seed, 1, arms)[-1].arm == "thp")
+    seed = next(
+        seed for seed in (bytes([n] * 16) for n in range(99)) if randomisation.order(seed, 1, arms)[-1].arm == "thp"
+    )
     results = run(keys(workload, arms), tmp_path, look, seed)
     found = accepted(results, arms)
     is_withheld(results)
@@ -297,7 +299,9 @@ def test_one_client_visits_servers_that_were_each_brought_up_under_its_own_treat
     told = next(path for one in found.values() if (path := folder(results, one) / "spec.json").exists())
     argv = json.loads(told.read_bytes())["argv"]
     rounds = 5  # in each of which 60 ms count, of 300 ms asked for
-    assert argv[argv.index("--turns") + 1] == coin.turns(bytes.fromhex(known(results.seed)), 1, len(arms), rounds)
+    assert argv[argv.index("--turns") + 1] == randomisation.turns(
+        bytes.fromhex(known(results.seed)), 1, len(arms), rounds
+    )
 
     loads = {arm: load_events(results, one) for arm, one in found.items()}
     assert {arm: len(said) for arm, said in loads.items()} == dict.fromkeys(arms, 1)
@@ -330,7 +334,7 @@ def need_database(workload: Mapping[str, Any]) -> None:
         need(any(Path("/usr/lib/postgresql").glob("*/bin/initdb")), "PostgreSQL (apt install postgresql-15)")
     else:
         if workload["name"] == "tpcc":
-            need(go_tpc() is not None, "go-tpc (make go-tpc)")
+            need(go_tpc_path() is not None, "go-tpc (make go-tpc)")
         else:
             need_program("sysbench", "sysbench")
         need(not _mariadb.missing(), "mariadbd (apt install mariadb-server)")
@@ -516,7 +520,7 @@ def test_killed_while_an_arm_is_frozen_it_is_restored_and_resumed(kept: Path, as
     with in_turns(kept, asked) as begun:
         begun.kill()
         begun.wait(60)
-        recovery.restore()
+        journal.restore()
 
 
 @pytest.mark.parametrize("asked", TORN)
@@ -527,7 +531,7 @@ def test_interrupted_while_an_arm_is_frozen_it_ends_by_itself_and_is_resumed(
     with in_turns(kept, asked) as begun:
         os.killpg(begun.pid, signal.SIGINT)
         begun.wait(60)
-        assert recovery.restore() == ["nothing to restore"]
+        assert journal.restore() == ["nothing to restore"]
 
 
 # -- a service, whose load ends by itself

@@ -17,12 +17,12 @@ import pytest
 import hugewise
 from hugewise.attempt import runner
 from hugewise.errors import LockedError
-from hugewise.host import journal, recovery
+from hugewise.host import journal
 from hugewise.host.local_host import LocalHost
 from hugewise.host.lock import HostLock
 from hugewise.model.pages import THP
 from hugewise.model.results import Results
-from hugewise.session import closing, identity, session, steps
+from hugewise.session import identity, session, steps
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockOpened
 from tests.drive import drive, words
@@ -118,7 +118,7 @@ def test_killed_at_any_step_it_is_restored_and_resumed(tmp_path: Path, step: str
     nth = "3" if step in [each.__name__ for each in runner.STEPS] else "1"
     killed = drive("run", small(tmp_path), tmp_path / "results", "--at", step, "--nth", nth, "--do", "kill")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    recovery.restore()
+    journal.restore()
     assert changed(before) == {}
     folder = only_run(tmp_path / "results")
     if not (folder / "run.jsonl").exists():
@@ -163,7 +163,7 @@ def test_an_interrupt_just_before_the_closing_is_raised_after_it(monkeypatch: py
     stack = ExitStack()
     stack.callback(closed.append, "restore")
     with pytest.raises(KeyboardInterrupt):
-        closing.close(stack)
+        steps.close(stack)
     assert closed == ["restore"]
     assert signal.SIGINT not in block(signal.SIG_BLOCK, ())
 
@@ -218,7 +218,7 @@ def test_two_runs_refuse_each_other(tmp_path: Path) -> None:
                 hugewise.run(hugewise.load(small(tmp_path, "base", "thp")), results=tmp_path / "other")
             assert list((tmp_path / "other").iterdir()) == []  # refused, and nothing of it is left
             with pytest.raises(LockedError):
-                recovery.restore()
+                journal.restore()
         finally:
             holder.send_signal(signal.SIGINT)
             holder.wait(20)
@@ -239,7 +239,7 @@ def test_an_account_in_another_network_namespace_sees_the_run_of_root(tmp_path: 
                     ctypes.CDLL(None).unshare(0x40000000)  # CLONE_NEWNET
                     os.setresuid(65534, 65534, 65534)
                     with HostLock(LocalHost()):
-                        recovery.leftovers(LocalHost())
+                        journal.leftovers(LocalHost())
                 except LockedError as error:
                     os.write(tell, str(error.pid).encode())
                 finally:
@@ -355,7 +355,7 @@ def test_a_workload_that_fails_counts_as_the_worst(tmp_path: Path) -> None:
 def test_nothing_is_left_of_the_journal_and_the_lock(tmp_path: Path) -> None:
     need_root()
     hugewise.run(hugewise.load(small(tmp_path, "base", "thp")), results=tmp_path / "results")
-    assert recovery.restore() == ["nothing to restore"]
+    assert journal.restore() == ["nothing to restore"]
     assert journal.recover(LocalHost()).run is None
     with HostLock(LocalHost()):
         pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hugewise.stats.autocorrelation import autocorrelation, dependence
+from hugewise.stats.paired import autocorrelation, dependence
 from tests.build import known
 
 RNG = np.random.default_rng(5)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hugewise.stats.boundary import Boundary, first_crossing, log_spending, open_ended
-from hugewise.stats.scores import magnitudes
+from hugewise.stats.signflip import Boundary, first_crossing, log_spending, magnitudes, open_ended
 from hugewise.verification import independent
 
 MAGNITUDES = st.lists(st.integers(0, 31), min_size=1, max_size=45)

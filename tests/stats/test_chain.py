@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hugewise.analysis import analysis
-from hugewise.model import coin
+from hugewise.model import randomisation
 from hugewise.report.summary import summary
 from hugewise.report.terminal import show
 from hugewise.stats.family import conclude, methods_for
@@ -40,7 +40,7 @@ def campaign(of: Study, seed: int, effects: dict[str, float]) -> tuple[Method, .
         if not undecided:
             break
         values = {}
-        for trial in coin.order(seed.to_bytes(16), number, ["base", *undecided], cell="chase"):
+        for trial in randomisation.order(seed.to_bytes(16), number, ["base", *undecided], cell="chase"):
             level = 0.95 * level + random.normal(0, 0.02)
             stall = random.exponential(1.0) if random.random() < 0.02 else 0.0
             noise = random.normal(0, 0.01) + (0.02 if trial.order == 0 else 0.0)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from hugewise.model.results import Verdict
-from hugewise.stats.confirming import Own, Prior, confirm
-from hugewise.stats.heterogeneity import TypicalEffect
+from hugewise.stats.heterogeneity import Own, Prior, TypicalEffect, confirm
 from hugewise.stats.sequential import Sequential
 from hugewise.verification.scenes import CONTRAST, pair
 from tests.build import known

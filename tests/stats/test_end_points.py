@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Block
-from hugewise.stats import tail
+from hugewise.stats import end_points
 from hugewise.stats.end_points import END_POINTS, EndPoint, differences, evidence
-from hugewise.stats.eprocess import EProcess, SumEProcess
+from hugewise.stats.evidence import EProcess, SumEProcess
 from hugewise.stats.method import Contrast
 from hugewise.stats.pairs import Pair, log_ratio
 from hugewise.stats.signflip import SignFlip
@@ -136,9 +136,9 @@ def test_slow_and_p99_are_the_tests_differences_and_the_mean_is_the_plain_ones()
     runs = [*LONG, (10.0, 40.0), (90.0, 10.0), (11.0, 10.0)]
     arm, baseline = [each[0] for each in runs], [each[1] for each in runs]
     made = [pair(*each) for each in runs]
-    assert differences("slow", made, LOWER) == tail.SlowRuns().differences(arm, baseline)
-    assert differences("p99", made, LOWER) == tail.BeyondQuantile(0.99).differences(arm, baseline)
-    down = [-d for d in tail.BeyondQuantile(0.01, better="higher").differences(arm, baseline)]
+    assert differences("slow", made, LOWER) == end_points.SlowRuns().differences(arm, baseline)
+    assert differences("p99", made, LOWER) == end_points.BeyondQuantile(0.99).differences(arm, baseline)
+    down = [-d for d in end_points.BeyondQuantile(0.01, better="higher").differences(arm, baseline)]
     assert differences("p99", made, HIGHER) == down
     assert differences("mean", made, LOWER) == [a - b for a, b in runs]
     failed = [pair(None, 1.0), pair(1.0, None), pair(None, None)]
@@ -223,7 +223,7 @@ def test_delivery_that_depends_on_the_label_makes_no_verdict() -> None:
         runs = [*WARM, *((10.0, 30.0) if swap else (30.0, 10.0) for swap in swaps)]
         found = judged("slow", blocks(runs, lambda _, sides: sides[0] == 30.0))
         usable = [each for each in runs if each[0] != 30.0]
-        alone = tail.slow_rate([arm for arm, _ in usable], [base for _, base in usable], 0.2, budget=1000)
+        alone = end_points.slow_rate([arm for arm, _ in usable], [base for _, base in usable], 0.2, budget=1000)
         wrong += found.verdict in ("better", "worse")
         bare += alone.sign != 0
         if alone.sign and found.verdict == "undecided":

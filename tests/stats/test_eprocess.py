@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ville import BettingTest
 from ville.evalues import combine as villes_product
 
-from hugewise.stats.eprocess import GRID, EProcess, combine
+from hugewise.stats.evidence import GRID, EProcess, multiply_e_values
 
 ROWS = st.lists(st.sampled_from([0.0, math.inf, -math.inf]) | st.floats(-1e6, 1e6), max_size=30)
 
@@ -98,16 +98,16 @@ def test_the_largest_value_is_not_missed(shift: float) -> None:
 
 def test_hosts_multiply() -> None:
     one, other = after([1.0, 2.0, -0.5, 3.0]), after([0.4, 0.3, 0.8])
-    assert combine([one.value, other.value]) == pytest.approx(one.value * other.value)
-    assert combine([one.value, other.value]) == pytest.approx(
+    assert multiply_e_values([one.value, other.value]) == pytest.approx(one.value * other.value)
+    assert multiply_e_values([one.value, other.value]) == pytest.approx(
         float(villes_product([one.value, other.value], method="product"))
     )
-    assert combine([]) == 1
-    assert combine([0.0, math.inf]) == 0
-    assert combine([1e300, 1e300]) == math.inf
+    assert multiply_e_values([]) == 1
+    assert multiply_e_values([0.0, math.inf]) == 0
+    assert multiply_e_values([1e300, 1e300]) == math.inf
     for bad in (-1.0, math.nan):
         with pytest.raises(ValueError, match="from 0 on"):
-            combine([1.0, bad])
+            multiply_e_values([1.0, bad])
 
 
 def test_very_long_evidence_does_not_overflow() -> None:

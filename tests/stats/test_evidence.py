@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hugewise.stats.eprocess import EProcess
-from hugewise.stats.evidence import Carried, RunEvidence, adjusted, combine, not_separate
+from hugewise.stats.evidence import Carried, EProcess, RunEvidence, adjusted, combine, not_separate
 from tests.build import known
 
 LIKE = {"workload": "chase", "parameters": "{}"}

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hugewise.stats import inversion, signflip
-from hugewise.stats.boundary import Boundary
 from hugewise.stats.inversion import Interval, Inversion, interval, point
-from hugewise.stats.numbers import Numbers
+from hugewise.stats.method import Numbers
+from hugewise.stats.signflip import Boundary
 
 STEP = 1e-4
 # Multiples of 1/256 keep differences of differences exact.

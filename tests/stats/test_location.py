@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hugewise.stats.location import point
-from hugewise.stats.scores import signed
+from hugewise.stats.inversion import point
+from hugewise.stats.signflip import signed
 
 VALUES = st.lists(st.integers(-256, 512).map(lambda k: k / 256), min_size=1, max_size=25)
 

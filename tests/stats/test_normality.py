@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hugewise.stats.normality import missing_chances, normality, qq
+from hugewise.stats.classical import missing_chances, normality, qq
 from tests.build import known
 
 RNG = np.random.default_rng(11)

@@ -10,8 +10,7 @@ import pytest
 from hugewise.model.metric import Metric
 from hugewise.model.trial import Block
 from hugewise.stats.method import Contrast
-from hugewise.stats.notworse import NotWorse
-from hugewise.stats.sequential import Sequential
+from hugewise.stats.sequential import NotWorse, Sequential
 from tests.build.trials import HIGHER, LOWER, attempt, block, ends
 
 

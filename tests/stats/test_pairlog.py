@@ -5,8 +5,7 @@ import tracemalloc
 
 import pytest
 
-from hugewise.stats.pair import Pair
-from hugewise.stats.pairlog import PairLog
+from hugewise.stats.pairs import Pair, PairLog
 
 PAIRS = [
     Pair(1, 1, 0.25, 5.0, 4.0, False, False),

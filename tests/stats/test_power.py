@@ -5,16 +5,22 @@ import math
 import numpy as np
 import pytest
 
-from hugewise.stats import assurance
 from hugewise.stats import power as planning
-from hugewise.stats.boundary import first_crossing
-from hugewise.stats.power import least_pairs, power
-from hugewise.stats.signflip import stopped
+from hugewise.stats.power import (
+    KNOWN,
+    least_pairs,
+    pairs_for_assurance,
+    power,
+    shift_shown,
+    student_needed,
+    student_shift,
+)
+from hugewise.stats.signflip import first_crossing, stopped
 from tests.build import known
 
 
 def pairs_needed(shift: float, alpha: float, *, chance: float = 0.9, budget: int | None = None) -> int | None:
-    return assurance.pairs_needed(shift, assurance.KNOWN, alpha, chance=chance, budget=budget)
+    return pairs_for_assurance(shift, KNOWN, alpha, chance=chance, budget=budget)
 
 
 def ends(shift: float, alpha: float, budget: int, replays: int, *, at_most: int) -> list[int]:
@@ -82,9 +88,9 @@ def test_needed_pairs_have_the_chance_and_no_fewer_have_it() -> None:
 
 def test_the_smallest_shift_is_what_the_pairs_show() -> None:
     for pairs in (12, 50, 400, 24_000):
-        shift = known(assurance.shift_shown(pairs, assurance.KNOWN, 0.01))
+        shift = known(shift_shown(pairs, KNOWN, 0.01))
         assert power(1.01 * shift, pairs, 0.01) >= 0.9 > power(shift / 1.02, pairs, 0.01)
-    assert assurance.shift_shown(7, assurance.KNOWN, 0.01) is None
+    assert shift_shown(7, KNOWN, 0.01) is None
 
 
 def test_halving_the_effect_takes_four_times_the_pairs() -> None:
@@ -102,8 +108,8 @@ def test_what_makes_no_sense_is_refused(arguments: tuple[float, int, float]) -> 
 def test_students_power_is_that_of_tables() -> None:
     # Cohen 1988, table 2.3 for paired differences: n = 34, d = 0.5, two-sided 5%: 0.81 to 0.82
     assert planning.student_power(0.5, 34, 0.05) == pytest.approx(0.81, abs=0.01)
-    needed = assurance.student_needed(0.5, assurance.KNOWN, 0.05, chance=0.8)
+    needed = student_needed(0.5, KNOWN, 0.05, chance=0.8)
     assert needed == 34
-    shift = assurance.student_shift(34, assurance.KNOWN, 0.05, chance=0.8)
+    shift = student_shift(34, KNOWN, 0.05, chance=0.8)
     assert shift == pytest.approx(0.5, abs=0.01)
-    assert assurance.student_needed(0.0, assurance.KNOWN, 0.05) is None
+    assert student_needed(0.0, KNOWN, 0.05) is None

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hugewise.stats import scores
-from hugewise.stats.scores import CAP, Scores, magnitudes, signed
+from hugewise.stats import signflip
+from hugewise.stats.signflip import CAP, Scores, magnitudes, signed
 
 LEVELS = st.sampled_from([0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, 1e6, -1e6, math.inf, -math.inf])
 ROWS = st.lists(LEVELS | st.floats(-1e9, 1e9), max_size=40)
@@ -36,9 +36,9 @@ def by_definition(differences: list[float]) -> list[int]:
 def test_one_by_one_all_at_once_and_by_definition(differences: list[float]) -> None:
     expected = by_definition(differences)
     assert one_by_one(differences) == expected
-    for few in (scores._FEW, 0):  # one by one, and all at once
+    for few in (signflip._FEW, 0):  # one by one, and all at once
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(scores, "_FEW", few)
+            patch.setattr(signflip, "_FEW", few)
             assert signed(differences).tolist() == expected
             assert magnitudes(differences).tolist() == [abs(score) for score in expected]
 

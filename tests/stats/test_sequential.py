@@ -13,7 +13,7 @@ import scipy.stats
 from hugewise.model.results import Comparison
 from hugewise.model.trial import Block, DeliveryThreshold
 from hugewise.stats.end_points import EndPoint
-from hugewise.stats.eprocess import EProcess
+from hugewise.stats.evidence import EProcess
 from hugewise.stats.family import conclude, methods_for
 from hugewise.stats.method import Contrast
 from hugewise.stats.sequential import Sequential

@@ -6,7 +6,7 @@ from statistics import stdev
 import numpy as np
 import pytest
 
-from hugewise.stats.spread import correlated, deviation_interval, scale
+from hugewise.stats.paired import correlated, deviation_interval, scale
 from tests.build import known
 
 

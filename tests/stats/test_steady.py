@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from hugewise.stats.steady import FEWEST, change_within, settled, steadiness
+from hugewise.stats.changepoint import FEWEST_SECONDS, change_within, settled, steadiness
 from tests.build import known
 
 
@@ -52,7 +52,7 @@ def test_an_arm_is_judged_by_the_median_of_its_attempts() -> None:
 
 
 def test_what_cannot_be_told_is_null_with_its_reason() -> None:
-    short = steadiness("base", [[1.0] * (FEWEST - 1), [9.0, 1.0]])
+    short = steadiness("base", [[1.0] * (FEWEST_SECONDS - 1), [9.0, 1.0]])
     assert (short.n, short.change, short.settled) == (0, None, None)
     assert short.reason == "5 whole seconds at most: 6 are needed"
     idle = steadiness("base", [[0.0] * 6])

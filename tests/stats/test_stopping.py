@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hugewise.stats import scores, stopping
+from hugewise.stats import signflip, stopping
 from hugewise.verification import stopping as check
 from tests.build import known
 
@@ -68,4 +68,4 @@ def test_there_is_not_always_something_to_correct() -> None:
 def test_the_ranks_of_the_walks_are_those_of_the_test() -> None:
     rows = np.abs(np.random.default_rng(1).standard_normal((4, 32)))
     for row, found in zip(rows, stopping._ranked(rows), strict=True):
-        assert found.tolist() == scores.magnitudes(row).tolist()
+        assert found.tolist() == signflip.magnitudes(row).tolist()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hugewise.stats.evidence import Carried, RunEvidence
-from hugewise.stats.strata import ALL, over_strata
+from hugewise.stats.evidence import ALL, Carried, RunEvidence, over_strata
 
 
 def run(number: int, larger: float | None, smaller: float | None, absent: str = "") -> RunEvidence:

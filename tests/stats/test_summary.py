@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hugewise.model.deployment import Deployment
+from hugewise.model.policy import Deployment
 from hugewise.model.results import ArmSummary
 from hugewise.model.trial import Block
-from hugewise.stats.summary import PROBABILITIES, describe, summarise
+from hugewise.stats.classical import SUMMARY_QUANTILES, describe, summarise
 from tests.build.trials import LOWER, attempt, block, delivery
 
 
@@ -23,7 +23,7 @@ def test_numbers_are_numpys_and_scipys(values: list[float]) -> None:
     assert found.sd == pytest.approx(np.std(values, ddof=1), rel=1e-9, abs=1e-6)
     assert (found.min, found.max) == (min(values), max(values))
     assert found.median == pytest.approx(np.median(values), rel=1e-9, abs=1e-6)
-    for p in PROBABILITIES:
+    for p in SUMMARY_QUANTILES:
         assert found.quantiles[str(p)] == pytest.approx(np.quantile(values, p), rel=1e-9, abs=1e-6)
     assert found.margin == pytest.approx(
         stats.t.ppf(0.995, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)), rel=1e-9, abs=1e-6

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hugewise.stats.survival import survival
+from hugewise.stats.classical import survival
 
 
 def test_each_point_is_the_share_that_is_as_large_or_larger() -> None:

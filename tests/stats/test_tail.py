@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from ville import QuantileCS
 
-from hugewise.stats import tail
-from hugewise.stats.tail import SlowRuns, quantile, slow_rate
+from hugewise.stats import end_points
+from hugewise.stats.end_points import SlowRuns, quantile, slow_rate
 from tests.build import known
 from tests.build.trials import ends
 
@@ -96,19 +96,19 @@ def test_bounds_of_the_rate_hold_while_it_drifts(campaigns: int, most: int) -> N
 def test_the_bound_of_a_rate_is_the_mixtures_root() -> None:
     """Against the supermartingale written out: it reaches 2/alpha at the bound."""
     differences = [0.0, 1.0, 0.0, 0.0, -1.0, 1.0, 0.0] * 20
-    bound = tail._rate_bound(differences, 0.05)
+    bound = end_points._rate_bound(differences, 0.05)
     means = np.concatenate(([0], np.cumsum(differences)[:-1] / np.arange(1, 140)))
     variance = np.sum((np.array(differences) - means) ** 2)
     x = np.geomspace(0.49, 0.49 * 0.005, 32)
     assert np.mean(np.exp(x * bound + (np.log(1 - 2 * x) + 2 * x) / 4 * variance)) == pytest.approx(2 / 0.05)
-    assert tail._rate_bound([0.0] * 500, 0.05) <= 2 * math.log(64 / 0.05)
+    assert end_points._rate_bound([0.0] * 500, 0.05) <= 2 * math.log(64 / 0.05)
 
 
 def test_quantile_bounds_against_villes() -> None:
     """Both are order statistics around the quantile; ours, with the binomial's own variance, are nearer in the tail."""
     values = np.random.default_rng(3).lognormal(0, 0.3, 3000)
     for probability in (0.5, 0.95, 0.99):
-        small, large = tail._ruled_out(3000, probability, 0.025)
+        small, large = end_points._ruled_out(3000, probability, 0.025)
         ordered = np.sort(values)
         theirs = QuantileCS(q=probability, alpha=0.05, intersect=False).fit(values)
         low, high = theirs.interval()
@@ -122,7 +122,7 @@ def test_quantile_bounds_against_villes() -> None:
 @pytest.mark.parametrize("probability", [0.5, 0.9, 0.99])
 def test_quantile_counts_are_ruled_out_rightly_at_each_n(probability: float) -> None:
     for n in (50, 400, 2000):
-        small, large = tail._ruled_out(n, probability, 0.025)
+        small, large = end_points._ruled_out(n, probability, 0.025)
         assert stats.binom.cdf(small, n, probability) <= 0.025
         assert stats.binom.sf(large - 1, n, probability) <= 0.025
 

@@ -15,8 +15,7 @@ from hugewise.model.trial import Block
 from hugewise.plan.plan import plan
 from hugewise.stats.family import conclude, methods_for
 from hugewise.stats.method import Method
-from hugewise.stats.sequential import Sequential
-from hugewise.stats.unjudged import Unjudged
+from hugewise.stats.sequential import Sequential, Unjudged
 from tests.build.studies import SIZES, FakeHost, policies, study_of, workloads
 from tests.build.trials import CONTRAST, attempt, block, ends
 

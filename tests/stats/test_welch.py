@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hugewise.stats.welch import SampleMean, welch
+from hugewise.stats.paired import SampleMean, welch
 from tests.build import known
 
 RNG = np.random.default_rng(3)

@@ -14,7 +14,7 @@ import pytest
 from hugewise import files
 from hugewise.errors import RunError, StorageError
 from hugewise.model.trial import Attempt
-from hugewise.store import compacted
+from hugewise.store import folder as compacted
 from hugewise.store.folder import RunFolder
 from hugewise.store.tables import tables
 from tests.build.trials import attempt, begun
@@ -50,7 +50,7 @@ def test_attempts_are_the_same_from_one_file(folder: RunFolder) -> None:
         rows = store.sql("select * from attempts order by all").fetchall()
     folder.compact()
     assert folder.attempt_files() == []
-    assert compacted.read(folder.path / "attempts.parquet") == bytes_before
+    assert compacted.read_compacted(folder.path / "attempts.parquet") == bytes_before
     assert folder.read().attempts == before
     with tables(folder.path) as store:
         assert store.sql("select * from attempts order by all").fetchall() == rows

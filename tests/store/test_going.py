@@ -12,7 +12,7 @@ import pytest
 
 from hugewise import open_results
 from hugewise.store.folder import RunFolder
-from hugewise.store.going import going_on
+from hugewise.store.log import going_on
 from hugewise.store.records import Noted
 from tests.build.growing import growing
 

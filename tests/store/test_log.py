@@ -18,8 +18,8 @@ import pytest
 
 from hugewise.analysis import analysis
 from hugewise.errors import RunError, StorageError, UserError
-from hugewise.model import guest_record
-from hugewise.model.guest_record import GuestsRecord
+from hugewise.model import guest
+from hugewise.model.guest import GuestsRecord
 from hugewise.model.results import Integrity
 from hugewise.report.sentences import records
 from hugewise.report.write import write
@@ -318,15 +318,15 @@ def test_a_log_that_names_what_is_no_folder_of_an_attempt_is_refused(run: Path, 
 
 def test_guests_json_and_study_json_are_what_the_run_began_with(run: Path) -> None:
     kept = GuestsRecord(arch="arm64", accelerator="tcg", why="", counting=False, baseline="k", kernels=())
-    guest_record.write(run, kept)
+    guest.write(run, kept)
     with pytest.raises(RunError, match=r"guests\.json is not what the run began with"):
         analysis.analyze(run)
     rewritten(run)
     assert RunFolder(run).read().guests == kept
-    guest_record.write(run, msgspec.structs.replace(kept, counting=True))
+    guest.write(run, msgspec.structs.replace(kept, counting=True))
     with pytest.raises(RunError, match=r"guests\.json is not what the run began with"):
         analysis.analyze(run)
-    guest_record.write(run, kept)
+    guest.write(run, kept)
     study = run / "study.json"
     study.write_text(json.dumps(json.loads(study.read_text()) | {"margin": 0.4}))
     with pytest.raises(RunError, match=r"study\.json was changed"):

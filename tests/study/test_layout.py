@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from hugewise.errors import StudyError
-from hugewise.study.layout import check
 from hugewise.study.study import stored_digest
+from hugewise.study.tables import check
 from tests.build.studies import study_of
 from tests.machine.layouts.programs import environment, library
 

@@ -6,7 +6,7 @@ import pytest
 
 from hugewise.errors import StudyError
 from hugewise.study.load import parse
-from hugewise.study.sampling import Sampling
+from hugewise.study.study import Sampling
 
 STUDY = 'format = 1\nname = "s"\npolicies = ["base", "thp"]\n[[workload]]\nname = "chase"\n'
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.errors import StudyError
-from hugewise.study import shipped
+from hugewise.study import load as shipped
 from hugewise.study.load import load
 
 
@@ -27,7 +27,7 @@ def test_a_file_of_that_name_goes_first(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("name", ["demo.toml", "studies/demo", "../studies/demo", "no-such", "", ".", "*"])
 def test_nothing_else_is_a_name(name: str) -> None:
-    assert shipped.named(Path(name)) is None
+    assert shipped.shipped_study(Path(name)) is None
 
 
 def test_a_wheel_has_them_beside_its_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,4 +37,4 @@ def test_a_wheel_has_them_beside_its_python(tmp_path: Path, monkeypatch: pytest.
     folder = tmp_path / "share" / "hugewise" / "studies"
     folder.mkdir(parents=True)
     (folder / "demo.toml").touch()
-    assert shipped.named(Path("demo")) == folder / "demo.toml"
+    assert shipped.shipped_study(Path("demo")) == folder / "demo.toml"

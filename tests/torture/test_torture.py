@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from hugewise.host import recovery
+from hugewise.host import journal
 from hugewise.torture import torture as cases
-from hugewise.torture.findings import Draws, TortureRecord
+from hugewise.torture.findings import Draws, TortureRecord, at_most, show, summarise
 from hugewise.torture.subject import THIS
-from hugewise.torture.summary import at_most, show, summarise
 from hugewise.torture.torture import KINDS, TortureOptions
 from tests.requirements import need, need_program, need_root
 from tests.state import changed, page_state
@@ -246,4 +245,4 @@ def test_a_hugewise_that_leaves_a_knob_turned_is_seen(tmp_path: Path) -> None:
         assert f"setting {knob}: was" in (said if report is None else json.dumps(report["faults"]))
     finally:
         knob.write_text(had)
-        recovery.restore()
+        journal.restore()

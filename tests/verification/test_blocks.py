@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hugewise.stats import scores
-from hugewise.verification import blocks, coverage, reverts
+from hugewise.stats import signflip
+from hugewise.verification import blocks, coverage
 from hugewise.verification.scenes import BlockScene
 
 SOME = [
@@ -35,7 +35,7 @@ def test_the_other_promises_and_their_faults(check: object) -> None:
 def test_the_ends_of_early_stops() -> None:
     findings = blocks.ends(3, 20)
     assert [finding for finding in findings if not finding.passed] == []
-    assert scores.STEPS[0] == 0.0  # the fault that was planted is gone
+    assert signflip.STEPS[0] == 0.0  # the fault that was planted is gone
 
 
 def test_a_scene_is_what_it_says() -> None:
@@ -51,7 +51,7 @@ def test_a_scene_is_what_it_says() -> None:
 
 def test_every_revert_is_planted_somewhere() -> None:
     planted = {case.fault for case in (*blocks.NULLS, blocks.LONG)}
-    assert {reverts.DeclaredBudget, reverts.UsableAlone, reverts.BlocksReplaced, reverts.LateIsUsual} <= planted
+    assert {blocks.DeclaredBudget, blocks.UsableAlone, blocks.BlocksReplaced, blocks.LateIsUsual} <= planted
 
 
 def test_the_typical_ratio_of_a_known_distribution() -> None:

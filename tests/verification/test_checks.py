@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from hugewise.errors import UserError
-from hugewise.model import coin
+from hugewise.model import randomisation
 from hugewise.stats import signflip
-from hugewise.stats.boundary import Boundary
-from hugewise.stats.numbers import Numbers
+from hugewise.stats.method import Numbers
+from hugewise.stats.signflip import Boundary
 from hugewise.store.records import BlockClosed, BlockOpened, Closed
 from hugewise.study.load import load
 from hugewise.verification import (
@@ -29,10 +29,16 @@ from hugewise.verification import (
     selftest,
     size,
 )
-from hugewise.verification.candidate import PUBLIC, Candidate
-from hugewise.verification.faults import FAULTS, DoubledAlpha, DroppedZero, OffByOneSpending, PeekedT, SignDependentRank
-from hugewise.verification.finding import CheckResult
+from hugewise.verification.candidate import PUBLIC, Candidate, CheckResult
 from hugewise.verification.matched import benchmarks
+from hugewise.verification.selftest import (
+    FAULTS,
+    DoubledAlpha,
+    DroppedZero,
+    OffByOneSpending,
+    PeekedT,
+    SignDependentRank,
+)
 from tests.build import trials as examples
 
 STUDY = Path(__file__).parents[2] / "studies" / "demo.toml"
@@ -178,7 +184,7 @@ def test_orders_are_made_again() -> None:
     assert_all(orders.of_design(1, 200))
     for arms in (["a"], ["b", "a"], list("abcdefg")):
         for slots in (1, 2, 8):
-            made = coin.order(bytes(16), 3, arms, slots, 100)
+            made = randomisation.order(bytes(16), 3, arms, slots, 100)
             again = orders.places(bytes(16), 3, arms, slots, 100)
             assert [trial.arm for trial in made] == list(again)
             assert [(trial.order, trial.slot, trial.environment_pad) for trial in made] == list(again.values())
@@ -187,11 +193,11 @@ def test_orders_are_made_again() -> None:
 def run_folder(tmp_path: Path, *, ended: bool = True, honest: bool = True) -> Path:
     seed = bytes(range(16))
     of = load(STUDY)
-    commitment = coin.commitment(seed if honest else bytes(16))
+    commitment = randomisation.commitment(seed if honest else bytes(16))
     folder = examples.begun(tmp_path, of, seed=seed, t=0.0, seed_hash=commitment, mechanism="none")
     for block in range(1, 9):
         folder.append(BlockOpened(t=float(block), block=block, cell="c", session=1, arms=["base", "thp"]))
-        trials = list(coin.order(seed, block, ["base", "thp"], pad_max=of.attempt.environment_pad))
+        trials = list(randomisation.order(seed, block, ["base", "thp"], pad_max=of.attempt.environment_pad))
         if not honest and block == 4:
             trials.reverse()
         for position, trial in enumerate(trials):

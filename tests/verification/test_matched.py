@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hugewise.stats.numbers import Numbers
+from hugewise.stats.method import Numbers
 from hugewise.verification.generators import generator
 from hugewise.verification.matched import OTHER_SHAPES, SHAPES, MatchedBenchmark, Moments, benchmarks
 

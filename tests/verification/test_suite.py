@@ -10,9 +10,9 @@ import pytest
 
 from hugewise.cli import main
 from hugewise.errors import UserError
-from hugewise.verification import show, suite
-from hugewise.verification.faults import DoubledAlpha
-from hugewise.verification.finding import CheckResult
+from hugewise.verification import suite
+from hugewise.verification.candidate import CheckResult
+from hugewise.verification.selftest import DoubledAlpha
 
 SMALL = suite.Options(
     streams=10,
@@ -66,7 +66,7 @@ def test_the_report_fits_80_columns_and_names_failures() -> None:
     good = CheckResult(check="a check", case="[bold] case", seen="1", required="1", passed=True)
     report = suite.SuiteReport(passed=False, seed=7, seconds=1.0, findings=(long, good))
     written = io.StringIO()
-    show.show(report, written)
+    suite.show(report, written)
     lines = written.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert "FAIL" in written.getvalue()
@@ -76,7 +76,7 @@ def test_the_report_fits_80_columns_and_names_failures() -> None:
 
 def test_progress_without_a_terminal_is_ten_lines() -> None:
     written = io.StringIO()
-    with show.progress(written) as listener:
+    with suite.progress(written) as listener:
         for done in range(1, 31):
             listener("piece", done, 30)
     assert len(written.getvalue().splitlines()) == 10

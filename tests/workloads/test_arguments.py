@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hugewise.workloads import _arguments
+from hugewise.workloads import x264
 from tests.requirements import need_program
 
 ODD = ("a b", "it's", '"quoted"', "back\\slash", "tab\there", "-x", "$HOME", "*", "[a];b", "é")
@@ -18,28 +18,28 @@ def test_every_argument_arrives_as_it_is(tmp_path: Path) -> None:
     need_program("xargs", "findutils")
     show = (sys.executable, "-c", "import sys; print(sys.argv[1:])")
     path = tmp_path / "a file"
-    path.write_text(_arguments.lines([(*show, *ODD), (*show, "second")]))
-    done = subprocess.run(_arguments.in_turn(str(path)), capture_output=True, text=True, check=True)
+    path.write_text(x264.argument_lines([(*show, *ODD), (*show, "second")]))
+    done = subprocess.run(x264.sequential_command(str(path)), capture_output=True, text=True, check=True)
     assert done.stdout == f"{list(ODD)}\n['second']\n"
 
 
 def test_a_command_that_fails_fails_the_whole(tmp_path: Path) -> None:
     need_program("xargs", "findutils")
     path = tmp_path / "list"
-    path.write_text(_arguments.lines([("true",), ("false",)]))
-    assert subprocess.run(_arguments.in_turn(str(path)), check=False).returncode == 123
+    path.write_text(x264.argument_lines([("true",), ("false",)]))
+    assert subprocess.run(x264.sequential_command(str(path)), check=False).returncode == 123
 
 
 def test_each_line_is_pinned_to_its_cpu(tmp_path: Path) -> None:
     need_program("taskset", "util-linux")
     show = (sys.executable, "-c", "import os; print(os.sched_getaffinity(0))")
-    (tmp_path / "inner").write_text(_arguments.lines([show]))
-    (tmp_path / "list").write_text(_arguments.lines([("0", *_arguments.in_turn(str(tmp_path / "inner")))]))
-    argv = _arguments.one_per_cpu(str(tmp_path / "list"), 1)
+    (tmp_path / "inner").write_text(x264.argument_lines([show]))
+    (tmp_path / "list").write_text(x264.argument_lines([("0", *x264.sequential_command(str(tmp_path / "inner")))]))
+    argv = x264.pinned_command(str(tmp_path / "list"), 1)
     assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == "{0}\n"
 
 
 @pytest.mark.parametrize("word", ["", "two\nlines"])
 def test_what_no_line_can_hold_is_an_error(word: str) -> None:
     with pytest.raises(ValueError, match="cannot be an argument"):
-        _arguments.lines([("x", word)])
+        x264.argument_lines([("x", word)])

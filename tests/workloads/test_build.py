@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hugewise.errors import StudyError
-from hugewise.plan import parameters
+from hugewise.plan import cells
 from hugewise.study.keys import Place
 from hugewise.study.workload import WorkloadUse
 from hugewise.workloads import discover
@@ -21,7 +21,7 @@ def used(**given: str) -> WorkloadUse:
 
 
 def levels(**given: str) -> dict[str, Any]:
-    return parameters.factors(used(**given), BUILD, Place("s.toml").at("workload").item(1), "")
+    return cells.parameter_levels(used(**given), BUILD, Place("s.toml").at("workload").item(1), "")
 
 
 @pytest.mark.parametrize(

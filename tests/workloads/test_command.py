@@ -16,7 +16,7 @@ from hugewise.model.design import TakingTurns
 from hugewise.model.metric import Metric
 from hugewise.model.workload import Direct
 from hugewise.study.load import command_study
-from hugewise.workloads._value import extract, parse
+from hugewise.workloads._outputs import extract, parse
 from hugewise.workloads.command import WORKLOAD
 from tests.build import known
 from tests.build.studies import study_of

@@ -8,7 +8,7 @@ import pytest
 
 from hugewise.model.scene import Places, Step, Write
 from hugewise.model.workload import ParameterValue
-from hugewise.workloads import _integer_inputs, _program
+from hugewise.workloads import _staged, integer_set
 from hugewise.workloads.integer_set import PROGRAMS, WORKLOAD
 from tests.build.workloads import POOL, Said
 
@@ -22,9 +22,9 @@ def values(program: str, size: float = 1.0) -> dict[str, ParameterValue]:
 @pytest.mark.parametrize(
     ("drawn", "digest"),
     [
-        (_integer_inputs.text(2000, 1), "2c5f2d42b21c3a26"),
-        (_integer_inputs.formula(50, 3.0, 1), "981e2fcb6decbf76"),
-        (_integer_inputs.source(3, 1), "cfe85a7e3749ea8a"),
+        (integer_set.random_text(2000, 1), "2c5f2d42b21c3a26"),
+        (integer_set.random_formula(50, 3.0, 1), "981e2fcb6decbf76"),
+        (integer_set.random_source(3, 1), "cfe85a7e3749ea8a"),
     ],
 )
 def test_inputs_are_the_same_everywhere(drawn: str, digest: str) -> None:
@@ -32,7 +32,7 @@ def test_inputs_are_the_same_everywhere(drawn: str, digest: str) -> None:
 
 
 def test_a_formula_is_dimacs() -> None:
-    head, *clauses = _integer_inputs.formula(50, 3.0, 7).splitlines()
+    head, *clauses = integer_set.random_formula(50, 3.0, 7).splitlines()
     assert head == "p cnf 50 150"
     assert len(clauses) == 150
     for clause in clauses:
@@ -45,7 +45,7 @@ def test_a_formula_is_dimacs() -> None:
 def test_a_program_runs_pinned_on_its_inputs(name: str) -> None:
     scene = WORKLOAD.scene(POOL, values(name), PLACES)
     assert scene.timed.argv[:3] == ("taskset", "-c", "3")
-    assert scene.timed.argv[3] == (_program.find(name) or name)
+    assert scene.timed.argv[3] == (_staged.find(name) or name)
     assert scene.timed.environment["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=2"
     (moved,) = scene.before
     assert isinstance(moved, Step)
@@ -87,6 +87,6 @@ def test_a_pool_is_for_programs_that_take_their_memory_from_malloc() -> None:
 
 
 def test_a_missing_program_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_program, "find", lambda name: None if name == "stockfish" else f"/usr/bin/{name}")
+    monkeypatch.setattr(_staged, "find", lambda name: None if name == "stockfish" else f"/usr/bin/{name}")
     (missing,) = WORKLOAD.missing(values("stockfish"))
     assert (missing.package, "stockfish" in missing.reason) == ("stockfish", True)

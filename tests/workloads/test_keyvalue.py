@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from hugewise.machine import programs
-from hugewise.machine.load_generator import Load, LoadTurns
+from hugewise.machine.probe import Load, LoadTurns
 from hugewise.model.design import TakingTurns, Visited
 from hugewise.model.pages import THP
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Scene
-from hugewise.workloads import _load_output, memcached, redis
+from hugewise.workloads import _keyvalue, memcached, redis
 from hugewise.workloads._keyvalue import KeyValue
 from tests.build import known
 from tests.build.workloads import HUGE, MIB, POOL, Said, given, treatment, use
@@ -387,6 +387,6 @@ def test_the_rarest_latencies_are_those_of_the_whole_histogram(
     event = json.loads(text("redis.jsonl"))
     event["timed"]["latency"]["count"] = operations
     event["timed"]["buckets"] = {"digits": 3, "up_to_ns": [1000, 2000, 3000], "counts": counts} if counts else None
-    reading = _load_output.read(Said({"timed": json.dumps(event, separators=(",", ":"))}))
+    reading = _keyvalue.read_load(Said({"timed": json.dumps(event, separators=(",", ":"))}))
     assert reading.metrics.get("p9999_us") == p9999
     assert reading.absent.get("p9999_us") == why

@@ -13,7 +13,7 @@ from hugewise.model.design import TakingTurns
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Part, Server, Step, Window, Write
 from hugewise.model.workload import Missing
-from hugewise.workloads import _mariadb, _sysbench_oltp
+from hugewise.workloads import _mariadb, _outputs
 from hugewise.workloads.mysql_ro import WORKLOAD, data_bytes
 from tests.build.workloads import BASE, GIB, MIB, PLACES, POOL, Said, given, treatment, use
 
@@ -203,7 +203,7 @@ def test_other_output_is_an_error_that_shows_it() -> None:
 
 
 def test_the_seconds_of_a_report_are_read() -> None:
-    assert [second.second for second in _sysbench_oltp.read(SAID).seconds] == [1, 2]
+    assert [second.second for second in _outputs.read(SAID).seconds] == [1, 2]
 
 
 def test_a_missing_program_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:

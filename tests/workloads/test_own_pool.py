@@ -7,7 +7,7 @@ import pytest
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.workloads import _mariadb
-from hugewise.workloads._own_pool import files, literals, program_of, server_of, with_option, without_pool
+from hugewise.workloads._own_pool import files, literals, server_kind, server_of, with_option, without_pool
 from hugewise.workloads.service import WORKLOAD
 from tests.build.workloads import BASE, POOL, given
 from tests.workloads.test_service import PLACES
@@ -76,7 +76,7 @@ def test_what_decides_how_much_is_read_from_the_words() -> None:
     words = ("sh", "-c", f"{first}mariadbd {options};x --key-buffer-size=1")
     assert literals(MARIADB, _mariadb.SIZED) == ("--no-defaults", "--innodb-buffer-pool-size=256M")
     assert literals(("sh", "-c", "true"), _mariadb.SIZED) == ()
-    assert program_of(words) == "mariadbd"
+    assert server_kind(words) == "mariadbd"
     assert literals(words, _mariadb.SIZED) == ("--no-defaults", "--innodb_buffer_pool_size=64M")
 
 

@@ -11,14 +11,14 @@ import pytest
 from hugewise import workloads
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Far, Parted, Places, Scene, Server, Step, Write
+from hugewise.model.scene import Parted, Places, RemoteEndpoint, Scene, Server, Step, Write
 from hugewise.model.workload import Launch
 from hugewise.workloads import _mariadb, _postgres
 from hugewise.workloads._mariadb import MariadbPrograms
 from hugewise.workloads._postgres import PostgresPrograms
 
 PASSWORD = "5f4dcc3b5aa765d61d8327deb882cf99"  # noqa: S105  (of nobody)
-FAR = Far(
+FAR = RemoteEndpoint(
     address="10.0.1.1",
     ports=(7001, 7002),
     client="10.0.1.2",

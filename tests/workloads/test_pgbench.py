@@ -11,8 +11,8 @@ import pytest
 from hugewise.model.design import TakingTurns
 from hugewise.model.scene import Part, Step, Window, Write
 from hugewise.workloads import _outputs, _postgres
+from hugewise.workloads._outputs import measured
 from hugewise.workloads._pgbench_script import quota
-from hugewise.workloads._transaction_log import measured
 from hugewise.workloads.pgbench import WORKLOAD, database_bytes, lead
 from tests.build.workloads import BASE, GIGANTIC, MIB, PLACES, Said, given, use
 from tests.requirements import need

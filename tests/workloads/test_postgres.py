@@ -11,7 +11,7 @@ import pytest
 from hugewise.errors import UserError
 from hugewise.session import feasibility
 from hugewise.study.load import parse
-from hugewise.workloads import _postgres, _postgres_settings
+from hugewise.workloads import _postgres
 from tests.build import known
 from tests.requirements import need, need_root
 
@@ -97,12 +97,12 @@ def test_a_server_that_only_root_may_read_is_said_to_be_one(reached: Path) -> No
 
 
 def test_settings_are_the_published_ones_at_the_published_size() -> None:
-    published = _postgres_settings.settings(64 * GIB, 32)
+    published = _postgres.settings(64 * GIB, 32)
     assert published["work_mem"] == f"{1 << 20}kB"
     assert published["max_wal_size"] == f"{100 << 20}kB"
     assert published["checkpoint_timeout"] == "10min"
     assert published["max_connections"] == "100"
-    small = _postgres_settings.settings(16 * MIB, 256, "fsync=off 'log_line_prefix=%m [%p]'")
+    small = _postgres.settings(16 * MIB, 256, "fsync=off 'log_line_prefix=%m [%p]'")
     assert small["min_wal_size"] == f"{32 << 10}kB"  # the server takes no less
     assert small["max_connections"] == "266"
     assert (small["fsync"], small["log_line_prefix"]) == ("off", "%m [%p]")
@@ -111,12 +111,12 @@ def test_settings_are_the_published_ones_at_the_published_size() -> None:
 @pytest.mark.parametrize("given", ["fsync", "=on", "a b=c", "port=1", "shared_buffers=1GB", "'"])
 def test_settings_that_cannot_be_are_refused(given: str) -> None:
     with pytest.raises(ValueError, match=r"setting|quotation"):
-        _postgres_settings.settings(GIB, 1, given)
+        _postgres.settings(GIB, 1, given)
 
 
 def test_the_server_sizes_the_pool() -> None:
     need(not _postgres.missing(), "PostgreSQL 15 or later (apt install postgresql)")
-    settings = _postgres_settings.settings(976 * MIB, 9)
+    settings = _postgres.settings(976 * MIB, 9)
     assert _postgres.segment("", settings, GIB) == GIB  # exactly one page: what a small machine grants
     assert 976 * MIB < _postgres.segment("", settings, 2 * MIB) <= GIB
     with pytest.raises(UserError, match="failed"):

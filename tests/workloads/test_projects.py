@@ -8,7 +8,7 @@ import pytest
 
 from hugewise.machine import programs
 from hugewise.model.workload import ParameterValue
-from hugewise.workloads import _projects
+from hugewise.workloads import build
 from hugewise.workloads.build import WORKLOAD
 from tests.build.workloads import BASE, MIB
 from tests.build.workloads import given as defaults
@@ -30,64 +30,68 @@ def values(project: str, **given: ParameterValue) -> dict[str, ParameterValue]:
     ],
 )
 def test_the_target_is_made_as_the_project_has_it(given: dict[str, ParameterValue], words: tuple[str, ...]) -> None:
-    assert _projects.make(given, "/tree", 3) == words
+    assert build.make_command(given, "/tree", 3) == words
 
 
 def test_the_path_of_the_tree_does_not_get_into_debugging_information() -> None:
-    assert "CFLAGS=-g -O2 -ffile-prefix-map=/tree=." in _projects.make(values("gdb"), "/tree", 1)
+    assert "CFLAGS=-g -O2 -ffile-prefix-map=/tree=." in build.make_command(values("gdb"), "/tree", 1)
 
 
 def test_what_is_compared_follows_the_target() -> None:
-    assert _projects.artefact(values("linux")) == "mm"
-    assert _projects.artefact(values("linux", target="vmlinux")) == "vmlinux"
-    assert _projects.artefact(values("gdb")) == "gdb/gdb"
-    assert _projects.artefact(values("gdb", artefact="bfd")) == "bfd"
-    assert _projects.artefact(values("gdb", target="all-libiberty")) == "libiberty"
+    assert build.artefact_path(values("linux")) == "mm"
+    assert build.artefact_path(values("linux", target="vmlinux")) == "vmlinux"
+    assert build.artefact_path(values("gdb")) == "gdb/gdb"
+    assert build.artefact_path(values("gdb", artefact="bfd")) == "bfd"
+    assert build.artefact_path(values("gdb", target="all-libiberty")) == "libiberty"
 
 
 def test_only_parts_of_a_kernel_are_unpacked_in_part_and_with_their_own_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(programs, "machine", lambda: "aarch64")
-    left_out = _projects.left_out(values("linux"))
+    left_out = build.excluded_patterns(values("linux"))
     assert "*/arch/mips/*.*" in left_out
     assert not {"*/arch/arm64/*.*", "*/arch/arm/*.*"} & {*left_out}
-    assert _projects.left_out(values("linux", target="vmlinux")) == _projects.left_out(values("gdb")) == ()
+    assert build.excluded_patterns(values("linux", target="vmlinux")) == build.excluded_patterns(values("gdb")) == ()
 
 
 def test_a_library_of_gdb_needs_little_of_the_tree_and_no_memory_of_its_programs() -> None:
     library, whole = (values("gdb", target=target, jobs=1) for target in ("all-libiberty", "all-gdb"))
-    assert {"*/gdb", "*/bfd", "*/sim"} <= {*_projects.left_out(library)}
-    assert not {"*/libiberty", "*/include", "*/config"} & {*_projects.left_out(library)}
+    assert {"*/gdb", "*/bfd", "*/sim"} <= {*build.excluded_patterns(library)}
+    assert not {"*/libiberty", "*/include", "*/config"} & {*build.excluded_patterns(library)}
     assert WORKLOAD.memory(BASE, library) < 128 * MIB < WORKLOAD.memory(BASE, whole)
 
 
 def test_where_sources_are_not_there_the_command_that_has_them_is_named() -> None:
     for project, package in (("gdb", "gdb"), ("lua", "lua5.4")):
-        assert f'cp "$(hugewise guest source {package})" /usr/src/' in _projects.PROJECTS[project].lacking.reason
+        assert f'cp "$(hugewise guest source {package})" /usr/src/' in build.PROJECTS[project].lacking.reason
 
 
 def test_the_newest_of_the_usual_archives_is_taken_by_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     there = ["/usr/src/linux-source-6.9.tar.xz", "/usr/src/linux-source-6.12.tar.xz"]
     monkeypatch.setattr(programs, "matching", lambda pattern: there)
-    assert _projects.source(values("linux")) == there[1]
-    assert _projects.source(values("make")) is None
-    assert _projects.source(values("gdb", source="/a.tar.xz")) == "/a.tar.xz"
+    assert build.source_archive(values("linux")) == there[1]
+    assert build.source_archive(values("make")) is None
+    assert build.source_archive(values("gdb", source="/a.tar.xz")) == "/a.tar.xz"
 
 
 def test_archives_that_an_image_has_are_found_by_debians_names() -> None:
     there = {"/usr/src/gdb_16.3.orig.tar.xz", "/usr/src/lua5.4_5.4.7.orig.tar.gz", "/usr/src/linux-source-6.12.tar.xz"}
     with programs.looking_in((), files=there):
-        assert {_projects.source(values(name)) for name in ("gdb", "lua", "linux")} == there
+        assert {build.source_archive(values(name)) for name in ("gdb", "lua", "linux")} == there
 
 
 def test_headers_are_looked_for_where_a_configuration_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "which", lambda *_: "/usr/bin/any")
     monkeypatch.setattr(Path, "exists", lambda _: False)
-    assert [each.package for each in _projects.missing(values("gdb"))] == ["libc6-dev", "libgmp-dev", "libmpfr-dev"]
-    assert [each.package for each in _projects.missing(values("make"))] == ["libc6-dev"]
-    assert [each.package for each in _projects.missing(values("linux"))] == ["libc6-dev"]
-    assert [each.package for each in _projects.missing(values("linux", config="defconfig"))] == [
+    assert [each.package for each in build.missing_programs(values("gdb"))] == [
+        "libc6-dev",
+        "libgmp-dev",
+        "libmpfr-dev",
+    ]
+    assert [each.package for each in build.missing_programs(values("make"))] == ["libc6-dev"]
+    assert [each.package for each in build.missing_programs(values("linux"))] == ["libc6-dev"]
+    assert [each.package for each in build.missing_programs(values("linux", config="defconfig"))] == [
         "libc6-dev",
         "libelf-dev",
         "libssl-dev",

@@ -11,12 +11,11 @@ from hugewise.errors import StudyError
 from hugewise.model.design import refusal
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Listens, Places, Says, Step
+from hugewise.model.scene import OutputReady, Places, PortReady, Step
 from hugewise.model.workload import ParameterValue
 from hugewise.plan.cells import resolve
 from hugewise.workloads import discover
-from hugewise.workloads._service import filled_in, ready, split, variables
-from hugewise.workloads.service import WORKLOAD
+from hugewise.workloads.service import WORKLOAD, filled_in, ready, split, variables
 from tests.build.studies import study_of
 from tests.build.workloads import BASE, HUGE, POOL, Said, given, use
 
@@ -64,21 +63,21 @@ def test_tunables_of_the_servers_own_stay_beside_those_of_the_treatment() -> Non
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", Listens(port=4711)),
-        ("tcp:{port}", Listens(port=4711)),
-        ("tcp:80", Listens(port=80)),
-        ("unix:{folder}/socket", Listens(path="/dev/shm/x/data/socket")),
-        ("unix:@name", Listens(path="@name")),
-        ("line:^Ready to accept", Says("^Ready to accept")),
-        ("line:{port}", Says("{port}")),
+        ("", PortReady(port=4711)),
+        ("tcp:{port}", PortReady(port=4711)),
+        ("tcp:80", PortReady(port=80)),
+        ("unix:{folder}/socket", PortReady(path="/dev/shm/x/data/socket")),
+        ("unix:@name", PortReady(path="@name")),
+        ("line:^Ready to accept", OutputReady("^Ready to accept")),
+        ("line:{port}", OutputReady("{port}")),
     ],
 )
-def test_what_says_that_it_is_up(text: str, expected: Listens | Says) -> None:
+def test_what_says_that_it_is_up(text: str, expected: PortReady | OutputReady) -> None:
     assert ready(text, SERVER, PLACES) == expected
 
 
 def test_a_server_whose_command_names_no_port_is_up_when_it_listens_anywhere() -> None:
-    assert ready("", ("serve",), PLACES) == Listens()
+    assert ready("", ("serve",), PLACES) == PortReady()
 
 
 def test_a_command_may_say_that_it_is_up_and_no_shell_reads_it() -> None:

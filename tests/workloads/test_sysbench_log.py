@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from hugewise.workloads import _sysbench_log
-from hugewise.workloads._transaction_log import measured
+from hugewise.workloads import mysql_ro
+from hugewise.workloads._outputs import measured
 from tests.build import known
 from tests.build.workloads import PLACES
 from tests.requirements import need_program
@@ -38,12 +38,12 @@ def logged(folder: Path, test: str, *options: str) -> tuple[list[bytes], str]:
     """The logs of a run of `test`, and what sysbench said."""
     sysbench = need_program("sysbench", "sysbench")
     places = msgspec.structs.replace(PLACES, data=str(folder), run=str(folder))
-    written = _sysbench_log.script()
+    written = mysql_ro.script_text()
     (folder / written.path).write_text(written.text)
     (folder / "mine.lua").write_text(test)
     done = subprocess.run(
-        [sysbench, _sysbench_log.path(places), *options, "run"],
-        env={"PATH": os.environ["PATH"], **_sysbench_log.environment("mine", places)},
+        [sysbench, mysql_ro.script_path(places), *options, "run"],
+        env={"PATH": os.environ["PATH"], **mysql_ro.script_environment("mine", places)},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -51,9 +51,7 @@ def logged(folder: Path, test: str, *options: str) -> tuple[list[bytes], str]:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return [
-        each.read_bytes() for each in sorted(folder.iterdir()) if _sysbench_log.LOGS.fullmatch(each.name)
-    ], done.stdout
+    return [each.read_bytes() for each in sorted(folder.iterdir()) if mysql_ro.LOGS.fullmatch(each.name)], done.stdout
 
 
 def test_every_transaction_is_there_also_those_of_later_pages(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from hugewise.model.design import TakingTurns
 from hugewise.model.scene import Part, Places, Server, Step, Write
-from hugewise.workloads import _mariadb, _postgres, _tpcc_client, tpcc
-from hugewise.workloads._postgres_warm import TOUCH
-from hugewise.workloads._tpcc_output import go_tpc, go_tpc_whole, sysbench
+from hugewise.workloads import _mariadb, _postgres, _tpcc, tpcc
+from hugewise.workloads._postgres import TOUCH
+from hugewise.workloads._tpcc import go_tpc, go_tpc_whole, sysbench
 from hugewise.workloads.tpcc import WORKLOAD
 from tests.build.workloads import BASE, MIB, POOL, Said, given, use
 
@@ -31,7 +31,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> None:
     maria = _mariadb.MariadbPrograms("/s/mariadbd", "/s/mariadb-install-db", "/s/mariadb", "10.11.19")
     monkeypatch.setattr(_mariadb, "find", lambda folder="": maria)
     monkeypatch.setattr(_postgres, "installed", lambda folder="": _postgres.PostgresPrograms("/p", 15, "15.18"))
-    monkeypatch.setattr(_tpcc_client, "go_tpc", lambda: "/v/go-tpc")
+    monkeypatch.setattr(_tpcc, "go_tpc_path", lambda: "/v/go-tpc")
 
 
 def said(timed: str, *, client: float = 0.1, lead: int = 1) -> Said:
@@ -298,7 +298,7 @@ def test_other_output_is_an_error(text: str, reason: str) -> None:
 
 
 def test_a_missing_client_says_how_it_is_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(_tpcc_client, "go_tpc", lambda: None)
+    monkeypatch.setattr(_tpcc, "go_tpc_path", lambda: None)
     values = given(WORKLOAD, server="mariadb")
     assert [each.reason for each in WORKLOAD.missing(values)] == [
         "go-tpc: not beside hugewise and not on PATH; build it with `make go-tpc` (needs go)"

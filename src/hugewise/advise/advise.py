@@ -2,43 +2,289 @@
 
 The record is written after every phase, so that an interrupted advice says what it knows and goes on from there. Each
 run puts the machine back itself, as any run does.
+
+An advice under way: its time, its record, and the runs of its phases.
+
+Who goes on after a screening: whom the confirmation is about, and who is measured beside it.
+
+For speed and the tail the method `screening` decides. For memory each arm has a fixed number of blocks and estimates
+decide: a screening drops whoever is slower than another, and the smallest may be. That has no error rate: what is said
+in the end is the confirmation's.
+
+The phases of an advice that have to do with layouts: the gain told apart, and the curve of gain against memory.
 """
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from hugewise import workloads
-from hugewise.advise import choosing, decision, layout_phases, layouts, telling
+from hugewise.advise import decision, layouts, text
+from hugewise.advise import layouts as curves
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
-from hugewise.advise.advice import FORMAT, Advice, Screen, confirmed
-from hugewise.advise.aims import aimed
-from hugewise.advise.asking import Asking, InterruptedPhaseError, ended
+from hugewise.advise.advice import FORMAT, RECORD, Advice, AdviceFolder, Screen, confirmed
 from hugewise.advise.candidates import LeftOutCandidate, ProgramHere, SettingCandidate, candidates
-from hugewise.advise.own_options import own_options
-from hugewise.advise.program import allocator_of, program_of
-from hugewise.advise.question import AS_IS, Question
-from hugewise.advise.record import RECORD, AdviceFolder
+from hugewise.advise.layouts import CurveOfGain
+from hugewise.advise.pilot import ProgramAsIs
+from hugewise.advise.program import allocator_of, own_options, program_of
+from hugewise.advise.question import AS_IS, Question, aimed
+from hugewise.analysis.analysis import analyze
 from hugewise.errors import HugewiseError, UserError
 from hugewise.files import own, storing
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection.neighbours import neighbours
 from hugewise.model.pages import PageSizes
-from hugewise.model.results import Results
+from hugewise.model.results import CellResult, Results
 from hugewise.plan.cells import resolve
 from hugewise.plan.plan import EVERY
 from hugewise.policies import _thp
-from hugewise.session import progress
+from hugewise.quantity import format_size
+from hugewise.report import images
+from hugewise.report.figures.backed import backed
+from hugewise.session import progress, session
 from hugewise.session.feasibility import make_plan
+from hugewise.stats import power
 from hugewise.stats.family import methods_for
 from hugewise.stats.screening import Screened
 from hugewise.store.folder import RunFolder
+from hugewise.study.study import Study
 
-__all__ = ["advise", "resume"]
+
+@dataclass
+class Asking:
+    """An advice under way."""
+
+    advice: Advice
+    record: AdviceFolder
+    results: Path
+    listener: progress.Listener
+    anyway: bool
+    began: float
+
+    @property
+    def folder(self) -> Path:
+        """Of its record, as people call it."""
+        return self.record.path
+
+    @property
+    def left(self) -> float:
+        """Seconds of the time that was given, 0 where it is over."""
+        return max(0.0, self.advice.question.seconds - self.spent)
+
+    @property
+    def spent(self) -> float:
+        return self.advice.seconds + time.monotonic() - self.began
+
+    def say(self, text: str) -> None:
+        self.listener(progress.Message(text))
+
+    def keep(self) -> None:
+        """Have on disk what is known; the folder is made when the first run has begun."""
+        self.advice.seconds, self.began = self.spent, time.monotonic()
+        self.put(RECORD, msgspec.json.format(msgspec.json.encode(self.advice), indent=1))
+
+    def put(self, name: str, data: bytes) -> None:
+        """Have a file beside the record."""
+        self.record.put(name, data)
+
+    def run(self, study: Study, phase: str) -> RunFolder:
+        """A phase's run: a new one, or the one that was begun, which somebody may have gone on with to its end."""
+        name = f"{phase}_folder"
+        begun = getattr(self.advice, name)
+        if begun:
+            return self._taken_up(study, Path(begun))
+
+        def listener(event: progress.Event) -> None:
+            if isinstance(event, progress.Started):  # known as soon as it is there: whoever is killed can go on with it
+                setattr(self.advice, name, str(Path(event.folder).absolute()))
+                self.keep()
+            self.pass_on(event)
+
+        return session.run(study, self.results, listener=listener, anyway=self.anyway, command=self.advice.command)
+
+    def pass_on(self, event: progress.Event) -> None:
+        """Tell what a phase's run says, but for how that alone goes on: it is the advice that does."""
+        if not isinstance(event, progress.Interrupted):
+            self.listener(event)
+
+    def _taken_up(self, study: Study, path: Path) -> RunFolder:
+        own(path, f"the run {path}")
+        folder = RunFolder(path)
+        run = folder.read()
+        if questions.asks(run.study) != questions.asks(study):
+            raise UserError(f"{path} is no run of this advice", hint="ask for a new advice")
+        if run.closed is not None:
+            return folder
+        return session.resume(path, listener=self.pass_on, anyway=self.anyway)
+
+
+class InterruptedPhaseError(Exception):
+    """A phase was interrupted: what it has measured stays."""
+
+
+def ended(folder: RunFolder) -> Results:
+    """What a phase's run found. Raises InterruptedPhaseError where it has not ended."""
+    found = analyze(folder.path)
+    if found.state in ("running", "interrupted"):
+        raise InterruptedPhaseError
+    return found
+
+
+_ROOM = 2  # times the fewest pairs of a verdict: with less time the chosen one has all of it
+_MORE = 1.5  # times as long takes a block of three attempts as one of two
+
+
+def choose_for_memory(folder: RunFolder, found: Results) -> Screen:
+    """What the fixed blocks say of memory. `chosen` is `as-is` where nothing takes less."""
+    run = folder.read()
+    (cell,) = found.cells
+    seen = decision.measured(found, cell)
+    chosen, second = decision.smallest(seen[1:], cell.metric.better, found.margin)
+    blocks = found.blocks_complete
+    reason = f"nothing takes less memory, by estimates of {blocks} blocks"
+    if chosen:
+        reason = f"it takes least of those that are fast enough, by estimates of {blocks} blocks"
+    elif not any(one.growth is not None and one.ratio is not None for one in seen[1:]):
+        chosen, reason = seen[1].name, "it reaches least, and nothing is known of any"
+    return Screen(
+        folder=str(folder.path),
+        chosen=chosen or AS_IS,
+        unsure=found.state != "finished",
+        reason=reason,
+        better=cell.metric.better,
+        estimates=ratios_to_as_is(cell),
+        failed=decision.failures(cell),
+        dropped={},
+        left_out={left.policy: left.reason for left in run.opened.left_out},
+        runner_up=second,
+        measured=seen,
+    )
+
+
+def ratios_to_as_is(cell: CellResult) -> dict[str, float | None]:
+    """The ratio of each arm to as-is; None where nothing is known of it, or failures outweigh."""
+    return {one.arm: decision.finite(one.ratio) for one in cell.comparisons}
+
+
+def record_with_runner_up(screen: Screen, found: Results, chosen: str) -> Screen:
+    """The screening's record with every arm's figures, and the best of those that were neither chosen nor dropped."""
+    (cell,) = found.cells
+    out = {AS_IS, *screen.dropped, *screen.left_out}
+    second = decision.runner_up(screen.estimates, screen.better, chosen, out)
+    return msgspec.structs.replace(screen, runner_up=second, measured=decision.measured(found, cell))
+
+
+def runner_up_of(advice: Advice, pilot: ProgramAsIs, seconds: float) -> str:
+    """Whom the confirmation measures beside the chosen one: the runner-up, where the time allows; else nobody.
+
+    Its attempts make each block longer by half: where so many blocks would hardly be enough for a verdict it is left
+    out.
+    """
+    if advice.screen is None or not advice.screen.runner_up:
+        return ""
+    least = power.least_pairs(1 - advice.question.confidence, pilot.declared(seconds))
+    if least is None or pilot.pairs_in(seconds / _MORE) < _ROOM * least:
+        return ""
+    return advice.screen.runner_up
+
+
+POOL_ROOM = 1.1
+"""Of the memory that was seen: the heap grows in steps."""
+
+_PAGE = 2 << 20
+
+
+def separate_layout_gain(asking: Asking, mode: str, pool: int) -> None:
+    """What of a layout's gain is the library's own, in blocks of their own, where there is time for it.
+
+    `mode` of transparent huge pages here; `pool`: bytes of the heap, where the candidates have a pool.
+    """
+    advice = asking.advice
+    if advice.confirmed is None or advice.confirmed.verdict != "better" or advice.apart is not None:
+        return
+    chosen = advice.candidate(advice.chosen)
+    if not layouts.is_layout(chosen):
+        return
+    assert advice.pilot is not None  # it chose
+    blocks = layouts.layout_blocks(asking.left, advice.pilot.block_s)
+    if not blocks and not advice.apart_folder:
+        advice.remarks += ("no time was left to tell the library's own part of the gain from that of its pages",)
+        return
+    library = layouts.alone(chosen, mode)
+    uses: list[str | Mapping[str, Any]] = [library, AS_IS, chosen.use]
+    asking.say(f"the library's own part of it: {max(2, blocks)} blocks")
+    study = questions.comparison_study(
+        "advise-apart", advice.question, uses, pool, max(2, blocks), baseline=str(library["name"])
+    )
+    folder = asking.run(study, "apart")
+    (cell,) = ended(folder).cells
+    advice.apart = layouts.told_apart(str(folder.path), cell, chosen.name)
+
+
+def measure_curve(asking: Asking, here: ProgramHere) -> None:
+    """The gain at each share of the heap on huge pages, and the knee. Raises UserError where there can be none."""
+    advice = asking.advice
+    if advice.curve is not None:
+        return
+    assert advice.pilot is not None  # it came first
+    asked = advice.question
+    advice.arrived = "curve"
+    pages = curves.pages_of(here)
+    if not here.memory:
+        raise UserError("how much memory it needs was not seen", hint="name it: --pool 512m")
+    heap = math.ceil((asked.pool or here.memory * POOL_ROOM) / _PAGE) * _PAGE
+    if heap < curves.LEAST:
+        told = f"there is no curve of it: its heap of {format_size(heap)} has too few huge pages to share out"
+        raise UserError(
+            told, hint=f"give it a larger input, of {format_size(curves.LEAST)} or more, or name it: --pool"
+        )
+    count = 2 if advice.curve_folder else curves.curve_blocks(asking.left, advice.pilot.block_s)
+    asking.say(f"curve: {len(curves.SHARES)} shares of {heap >> 20:,} MiB on {pages}, {count} blocks")
+    uses = curves.arms(pages, heap)
+    study = questions.comparison_study("advise-curve", asked, uses, heap, count, baseline=curves.BASELINE)
+    folder = asking.run(study, "curve")
+    found = ended(folder)
+    run = folder.read()
+    if run.opened.left_out:
+        left = run.opened.left_out[0]
+        told = f"the curve could not be measured: {left.policy} could not be run here: {left.reason}"
+        raise UserError(told, hint="free memory, or name less: --pool 512m")
+    (cell,) = found.cells
+    made = curves.measured(str(folder.path), cell, run.blocks, pages, heap, asked.margin, asked.confidence)
+    advice.curve = made
+    asking.put("curve.svg", images.standalone(figure(made)).encode())
+
+
+def figure(found: CurveOfGain) -> str:
+    """The curve as SVG text."""
+    sign = 1 if found.better == "higher" else -1
+
+    def change(ratio: float | None) -> float | None:
+        return None if ratio is None else 100 * (ratio - 1)
+
+    points: list[Mapping[str, float | None]] = [
+        {"share": one.percent, "change": change(one.ratio), "low": change(one.low), "high": change(one.high)}
+        for one in found.points
+    ]
+    smooth = [(0.0, 0.0)] + [
+        (float(one.percent), 100 * math.expm1(sign * gain))
+        for one, gain in zip(found.points[1:], found.knee.smooth, strict=True)
+    ]
+    at = found.knee
+    bend = None
+    if found.has_gain and at.share is not None and at.low is not None and at.high is not None:
+        bend = (100 * at.share, 100 * at.low, 100 * at.high)
+    return images.render(backed(points, smooth, bend, metric=found.metric, confidence=found.confidence))
+
 
 _SCREENED = 1 / 3  # of the time, at most
 
@@ -105,7 +351,7 @@ def _conducted(asking: Asking) -> tuple[Advice, Path]:
             raise  # nothing was begun
         asking.say(f"interrupted; to go on: hugewise advise --resume {asking.folder}")
     asking.keep()
-    asking.put(telling.DETAILS, telling.whole(advice).encode())
+    asking.put(text.DETAILS, text.whole(advice).encode())
     if advice.arrived == "finished":
         asking.record.hand_over()
     asking.record.close()
@@ -122,14 +368,14 @@ def _pilot(asking: Asking) -> None:
         raise UserError(f"there is no curve of it: {why}", hint="see docs/concepts/layouts.md for whom layouts reach")
     asking.say("pilot: the program as it is")
     try:
-        folder = asking.run(questions.pilot(asked), "pilot")
+        folder = asking.run(questions.pilot_study(asked), "pilot")
     except HugewiseError as error:  # of what never ran, why not is what is told
         blocks = RunFolder(Path(advice.pilot_folder)).read().blocks if advice.pilot_folder else ()
         raise pilots.never_ran(blocks, service=asked.of_service) or error from error
     ended(folder)
     run = folder.read()
     metric = run.opened.cells[0].metric.name
-    found = advice.pilot = pilots.judged(run.blocks, folder.path, asked.seconds, metric, service=asked.of_service)
+    found = advice.pilot = pilots.judge_pilot(run.blocks, folder.path, asked.seconds, metric, service=asked.of_service)
     if asked.curve:
         return
     tried, left = candidates(_found(found, asked), asked.most)
@@ -153,7 +399,7 @@ def _taken(
     """The candidates that the workload can take here, and those that are left out: a server has settings of its own."""
     if not tried:
         return tried, left
-    planned = make_plan(questions.screening(asked, tried, int(found.memory * layout_phases.POOL_ROOM), 1.0))
+    planned = make_plan(questions.screening(asked, tried, int(found.memory * POOL_ROOM), 1.0))
     why = {one.policy: one.reason for one in planned.left_out}
     whole = why.get(EVERY)
     refused = [one for one in tried if one.name in why or whole is not None]
@@ -163,7 +409,7 @@ def _taken(
 
 def _program(asked: Question) -> tuple[str, ...]:
     """The words of the program of a workload that is no command; none where that cannot be said."""
-    (cell,) = resolve(questions.pilot(asked), workloads.discover())
+    (cell,) = resolve(questions.pilot_study(asked), workloads.discover())
     try:
         return program_of(cell.workload, cell.values)
     except HugewiseError:
@@ -212,12 +458,12 @@ def _screen(asking: Asking) -> None:
     folder = asking.run(study, "screening")
     found = ended(folder)
     if advice.question.priority == "memory":
-        advice.screen = choosing.for_memory(folder, found)
+        advice.screen = choose_for_memory(folder, found)
         advice.chosen = "" if advice.screen.chosen == AS_IS else advice.screen.chosen
     else:
         screen = _screened(folder, found)
         advice.chosen = _going_on(screen, advice.tried)
-        advice.screen = choosing.with_runner_up(screen, found, advice.chosen)
+        advice.screen = record_with_runner_up(screen, found, advice.chosen)
     asking.say(f"screening: {advice.screen.chosen}: {advice.screen.reason}")
 
 
@@ -237,7 +483,7 @@ def _screened(folder: RunFolder, found: Results) -> Screen:
         unsure=chosen.unsure,
         reason=chosen.reason,
         better=cell.metric.better,
-        estimates=choosing.estimates(cell),
+        estimates=ratios_to_as_is(cell),
         failed=decision.failures(cell),
         dropped=dict(made.dropped),
         left_out={left.policy: left.reason for left in run.opened.left_out},
@@ -264,7 +510,7 @@ def _confirm(asking: Asking) -> None:
     advice.arrived = "confirmation"
     chosen = advice.candidate(advice.chosen)
     if advice.beside is None:  # once: a run that is gone on with has the arms that it had
-        advice.beside = choosing.beside(advice, advice.pilot, asking.left)
+        advice.beside = runner_up_of(advice, advice.pilot, asking.left)
     second = advice.candidate(advice.beside) if advice.beside else None
     with_it = f", {second.name} measured beside it" if second is not None else ""
     left = asking.left * (1 - layouts.KEPT if layouts.is_layout(chosen) else 1)
@@ -288,7 +534,7 @@ def _look_around(asking: Asking) -> None:
     """What the recommended setting does to the other programs that run now; nothing is timed any more."""
     advice = asking.advice
     last = advice.confirmed
-    if last is None or advice.neighbours is not None or not telling.recommended(advice):
+    if last is None or advice.neighbours is not None or not text.recommended(advice):
         return
     size = PageSizes.discover(LocalHost()).pmd
     if advice.candidate(last.candidate).reach == "host" and size is not None:
@@ -298,13 +544,13 @@ def _look_around(asking: Asking) -> None:
 
 def _apart(asking: Asking) -> None:
     """What of a layout's gain is the library's own."""
-    layout_phases.apart(asking, _mode(LocalHost()), _pool(asking.advice))
+    separate_layout_gain(asking, _mode(LocalHost()), _pool(asking.advice))
 
 
 def _curve(asking: Asking) -> None:
     """The gain against the memory that is on huge pages."""
     assert asking.advice.pilot is not None  # it came first
-    layout_phases.curve(asking, _found(asking.advice.pilot, asking.advice.question))
+    measure_curve(asking, _found(asking.advice.pilot, asking.advice.question))
 
 
 def _mode(host: LocalHost) -> str:
@@ -315,6 +561,4 @@ def _mode(host: LocalHost) -> str:
 def _pool(advice: Advice) -> int:
     """Bytes of a pool that a candidate of it needs; 0 where there is none."""
     assert advice.pilot is not None
-    return (
-        int(advice.pilot.memory * layout_phases.POOL_ROOM) if any(each.reach == "pool" for each in advice.tried) else 0
-    )
+    return int(advice.pilot.memory * POOL_ROOM) if any(each.reach == "pool" for each in advice.tried) else 0

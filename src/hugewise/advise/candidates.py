@@ -13,19 +13,6 @@ import msgspec
 
 from hugewise.quantity import format_size
 
-__all__ = [
-    "RULES",
-    "CandidateRule",
-    "LeftOutCandidate",
-    "ProgramHere",
-    "Reach",
-    "SettingCandidate",
-    "candidates",
-    "heap_from_pool",
-    "laid_out",
-    "unshared",
-]
-
 Reach = Literal["process", "pool", "host"]
 """What a setting changes: the program alone, a pool that is reserved beside it, or every program of the host."""
 

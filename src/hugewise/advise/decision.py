@@ -9,35 +9,241 @@ Dominated. A setting is dominated by another that is at least as good in effect,
 Effects are held against each other in whole margins, footprints in whole percents (`_STEP`), on a grid that is common
 to all: so that noise does not order what is alike, and nothing is dominated by something that it dominates. What is not
 known of a setting is neither better nor worse: it takes no part.
+
+Where a gain comes from, as far as it can be told: page faults, or page walks and caches. Pure.
+
+The split is that of `stats.cpu_split`. It is an explanation, and no part of any verdict.
+Where the processor's counters were read, page walks are told by themselves. Stalls are events of the whole machine.
+
+The memory that a setting takes: everything that nobody else can have meanwhile. Pure.
+
+What is not known is None, never 0. A total has what is known; where resident memory is not, there is none.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Literal
 
 import msgspec
 
 from hugewise.advise.candidates import Reach
-from hugewise.advise.causes import GainCauses, causes
-from hugewise.advise.footprint import FootprintChange, SettingFootprint, blocks_of, footprint, footprint_change
 from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.model.trial import Attempt
+from hugewise.report import numbers
+from hugewise.stats import inversion
+from hugewise.stats.cpu_split import cpu_split
 
-__all__ = [
-    "KnownFrom",
-    "MeasuredSetting",
-    "Priority",
-    "TradeOff",
-    "fails",
-    "failures",
-    "finite",
-    "measured",
-    "no_worse",
-    "runner_up",
-    "smallest",
-    "trade_offs",
-]
+CauseTold = Literal["faults", "walks", "both", "not told apart"]
+
+_WALKS = ("dtlb_walk_steps", "walk_cycles_user", "walks_user", "dtlb_load_misses")
+
+
+class GainCauses(msgspec.Struct, frozen=True, kw_only=True):
+    """What of an arm differs from the baseline, by pairs of the same blocks. Medians of attempts, None where not known.
+
+    told         what the difference is of; `why` it cannot be told, and what `would` tell
+    share        of the difference in CPU time that which is the kernel's, 0 to 1 (beyond, the two parts differ in
+                 sign), with its interval; `saved`: whether CPU time was saved, in seconds a run
+    faults       page faults of a run: of the baseline, of the arm
+    walks        page walks, by the first counter that was read (`walk_metric`)
+    stalls       waits for compaction, and faults that fell back to small pages, of the whole machine meanwhile
+    """
+
+    told: CauseTold
+    why: str = ""
+    would: str = ""
+    share: float | None = None
+    low: float | None = None
+    high: float | None = None
+    saved: float | None = None
+    faults: tuple[float | None, float | None] = (None, None)
+    walks: tuple[float | None, float | None] = (None, None)
+    walk_metric: str = ""
+    stalls: tuple[float | None, float | None] = (None, None)
+    fallbacks: tuple[float | None, float | None] = (None, None)
+
+
+def causes(pairs: Sequence[tuple[Attempt, Attempt]], planned: int) -> GainCauses:
+    """What the pairs (arm, baseline) show, of `planned` that were declared."""
+    walks = next((name for name in _WALKS if None not in _medians(pairs, name)), "")
+    seen = GainCauses(
+        told="not told apart",
+        faults=_medians(pairs, "page_faults"),
+        walks=_medians(pairs, walks) if walks else (None, None),
+        walk_metric=walks,
+        stalls=_medians(pairs, "compact_stalls"),
+        fallbacks=_medians(pairs, "thp_fallbacks"),
+    )
+    known = [
+        (system, system + user)
+        for one, other in pairs
+        if (system := _less(one, other, "system_s")) is not None and (user := _less(one, other, "user_s")) is not None
+    ]
+    split = cpu_split(known, planned)
+    found = msgspec.structs.replace(seen, saved=split.saved, share=split.share, low=split.low, high=split.high)
+    if not split.told:
+        return _untold(found, split.why, split.would)
+    return msgspec.structs.replace(found, told=split.told)
+
+
+def _untold(found: GainCauses, why: str, would: str) -> GainCauses:
+    """What cannot be told apart, with what would tell: page walks tell by themselves, where they are counted."""
+    counted = "" if found.walk_metric else ", or a processor whose counters of page walks can be read"
+    return msgspec.structs.replace(found, why=why, would=f"{would}{counted}")
+
+
+def _less(one: Attempt, other: Attempt, name: str) -> float | None:
+    """How much less the arm took than the baseline."""
+    mine, theirs = one.metrics.get(name), other.metrics.get(name)
+    return None if mine is None or theirs is None else theirs - mine
+
+
+def _medians(pairs: Sequence[tuple[Attempt, Attempt]], name: str) -> tuple[float | None, float | None]:
+    """Of the baseline, and of the arm."""
+    mine = [value for one, _ in pairs if (value := one.metrics.get(name)) is not None]
+    theirs = [value for _, other in pairs if (value := other.metrics.get(name)) is not None]
+    return (median(theirs) if theirs else None, median(mine) if mine else None)
+
+
+def explained(found: GainCauses) -> Iterator[str]:
+    """The causes in sentences, as far as they are known."""
+    before, after = found.faults
+    faults = "" if before is None or after is None else f" Page faults a run: {before:,.0f} before, {after:,.0f} after."
+    if found.saved is None or found.told == "not told apart":
+        tells = f". To tell them apart it would take {found.would}" if found.would else ""
+        yield f"Cause: faults and page walks are not told apart: {found.why}{tells}.{faults}"
+    else:
+        what = "saved" if found.saved > 0 else "lost"
+        span = f"{_percents(found.low, found.high)} of the CPU time that is {what}" if found.low is not None else ""
+        mostly = {
+            "faults": "mostly page faults",
+            "walks": "mostly page walks and caches, in the program itself",
+            "both": "page faults, and page walks and caches",
+        }[found.told]
+        yield f"Cause: {mostly}; the kernel's time is {span} (at 95%, by itself).{faults}"
+    before, after = found.walks
+    if before and after is not None:
+        yield f"Page walks ({found.walk_metric}): {numbers.change(after / before)}, by medians, without an interval."
+    stalls = [
+        f"{after:,.0f} {what} a run (before: {before:,.0f})"
+        for what, (before, after) in (
+            ("waits for compaction", found.stalls),
+            ("faults that fell back to small pages", found.fallbacks),
+        )
+        if before is not None and after is not None and (before or after)
+    ]
+    if stalls:
+        yield f"Stalls, of the whole machine meanwhile: {'; '.join(stalls)}."
+
+
+def _percents(low: float | None, high: float | None) -> str:
+    """An interval of a share in words; what lies beyond all or nothing is that the two parts differ in sign."""
+    if low is None or high is None:
+        return "not bounded"
+    return (
+        f"{100 * abs(max(low, 0.0)):.0f}% to {100 * min(high, 1.0):.0f}%"  # of -0.0 too
+        if low < 1 and high > 0
+        else ("more than all" if low >= 1 else "none")
+    )
+
+
+_POOL = "hugetlb:"
+_WHILE_HELD = ("ranges", "live")  # proofs that look at memory while it is in use
+
+
+class SettingFootprint(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes of an arm's attempts, at their most.
+
+    resident    what was charged to its cgroup, page cache and page tables with it; where there was none, the resident
+                memory of the largest process
+    charged     which of the two: page tables are counted in the first, and not known in the second
+    pool        huge pages that were reserved for it; 0: none were
+    pool_used   of them those that it had; None where its pages were not seen while it had them all: a command is
+                looked at when it ends, and has given back by then what it has
+    """
+
+    resident: int | None
+    charged: bool
+    pool: int
+    pool_used: int | None
+
+    @property
+    def total(self) -> int | None:
+        """Resident memory and the pool, used or not: resident memory has no page of a pool."""
+        return None if self.resident is None else self.resident + self.pool
+
+    @property
+    def unused(self) -> int | None:
+        """Of the pool what it never had."""
+        return None if self.pool_used is None else max(0, self.pool - self.pool_used)
+
+
+class FootprintChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Total footprint over that of the baseline, of attempts of the same blocks: the typical ratio, and its interval by
+    itself at `confidence` (by inversion, as for times); an end is None where the pairs do not bound it.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    confidence: float
+    pairs: int
+
+
+def footprint(attempts: Iterable[Attempt]) -> SettingFootprint:
+    """The footprint of these attempts of one arm."""
+    seen = list(attempts)
+    resident = [one.peak_bytes for one in seen if one.peak_bytes is not None]
+    used = [size for one in seen if (size := _used(one)) is not None]
+    return SettingFootprint(
+        resident=max(resident, default=None),
+        charged=bool(seen) and all(one.metrics.get("charged_peak_bytes") is not None for one in seen),
+        pool=max((one.pool_bytes for one in seen), default=0),
+        pool_used=max(used, default=None),
+    )
+
+
+def _used(one: Attempt) -> int | None:
+    """Bytes of pools that it had at its most; None where it was not seen then."""
+    if not one.pool_bytes:
+        return 0
+    if not one.delivery.coverage or one.delivery.proof not in _WHILE_HELD:
+        return None
+    return sum(size for name, size in one.delivery.coverage.items() if name.startswith(_POOL))
+
+
+def blocks_of(attempts: Iterable[Attempt], arm: str, baseline: str) -> list[tuple[Attempt, Attempt]]:
+    """The accepted attempts of the arm with those of the baseline in the same blocks, in their order."""
+    found: defaultdict[int, dict[str, Attempt]] = defaultdict(dict)
+    for one in attempts:
+        if one.state == "accepted" and one.arm in (arm, baseline):
+            found[one.block][one.arm] = one
+    return [(two[arm], two[baseline]) for _, two in sorted(found.items()) if len(two) == 2]
+
+
+def footprint_change(
+    pairs: Sequence[tuple[Attempt, Attempt]], planned: int, confidence: float
+) -> FootprintChange | None:
+    """How much more an arm took than the baseline, over pairs of theirs of `planned` declared ones; None of none."""
+    totals = [(footprint([one]).total, footprint([other]).total) for one, other in pairs]
+    logs = [round(math.log(mine / theirs), 9) for mine, theirs in totals if mine and theirs]
+    if not logs:
+        return None
+    typical, (low, high) = inversion.point(logs), inversion.interval(logs, 1 - confidence, max(planned, len(logs)))
+    if not low <= typical <= high:  # it drifts: the pairs share no one change
+        low, high = -math.inf, math.inf
+    return FootprintChange(
+        ratio=math.exp(typical),
+        low=math.exp(low) if math.isfinite(low) else None,
+        high=math.exp(high) if math.isfinite(high) else None,
+        confidence=confidence,
+        pairs=len(logs),
+    )
+
 
 Priority = Literal["speed", "memory", "tail"]
 KnownFrom = Literal["confirmed", "beside", "screening"]

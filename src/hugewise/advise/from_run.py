@@ -15,10 +15,8 @@ from hugewise.model.answer import CellAnswer
 from hugewise.model.results import Results
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
-from hugewise.report.cell_answers import answers, not_compared, price, selection, separately, together
+from hugewise.report.cell_answers import answers, joint_confidence, not_compared, price, selection, separately
 from hugewise.store.folder import RunFolder
-
-__all__ = ["RunAdvice", "advice_of_run", "details", "sentences"]
 
 _AS_IS, _GENERAL = "as-is", ("base", "thp")
 _SPARE = 1.2  # of the time that a forecast says, for a budget
@@ -49,7 +47,7 @@ def advice_of_run(folder: Path) -> tuple[RunAdvice, Results]:
         study=results.study,
         state=results.state,
         answers=found,
-        together=together(results),
+        together=joint_confidence(results),
         selection=selection(results) if chosen else "",
         unanswered=tuple(_unanswered(results, found, folder)),
     )

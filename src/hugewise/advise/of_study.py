@@ -2,10 +2,16 @@
 
 Its record is `results/advice/<when>/study.json`, beside a folder for each cell. The cells that cannot be advised on are
 in it with the reason.
+
+What an advice has of a study beside its workloads: `[between]`, `[validity]`, and of `[design]` what can hold.
+
+The first two are about single attempts, and hold for any arms. A design is about the arms of a block, of which an
+advice has other ones than the study, and a different number in each phase.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import time
@@ -14,27 +20,62 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hugewise import workloads
 from hugewise.advise import advise as phases
 from hugewise.advise import question as questions
-from hugewise.advise import sentences
-from hugewise.advise.advice import Advice
+from hugewise.advise import text
+from hugewise.advise.advice import RECORD as OF_CELL
+from hugewise.advise.advice import Advice, AdviceFolder
 from hugewise.advise.program import is_own
 from hugewise.advise.question import Question
-from hugewise.advise.record import RECORD as OF_CELL
-from hugewise.advise.record import AdviceFolder
-from hugewise.advise.taken_over import not_taken, taken_over
-from hugewise.advise.telling import answer
+from hugewise.advise.text import answer
 from hugewise.errors import UserError
 from hugewise.files import own, storing
 from hugewise.model.results import Results
 from hugewise.plan.cells import Resolved, resolve
 from hugewise.session import progress
 from hugewise.study.study import Study
+from hugewise.study.tables import Between, Design, Validity
 from hugewise.visible import printable
 
-__all__ = ["CellAdvice", "StudyAdvice", "advise", "begun", "is_study", "named", "resume", "told"]
+
+def taken_over(study: Study) -> dict[str, Any]:
+    """The fields of a `Question` that come from the study's tables; a table that says nothing of its own has none."""
+    found: dict[str, Any] = {}
+    if study.between != Between():
+        found["between"] = study.between
+    if study.validity != Validity():
+        found["validity"] = study.validity
+    if study.design != Design():
+        kinds = {"resident": "auto", "duet": "sequential", "crossover": "sequential"}
+        found["design"] = replace(study.design, kind=kinds.get(study.design.kind, study.design.kind))
+    return found
+
+
+def not_taken(study: Study) -> Iterator[str]:
+    """What of these tables does not hold in an advice, each with the reason."""
+    match study.design.kind:
+        case "duet":
+            yield (
+                "[design]: no duet: it has a CPU for each arm, and gives a verdict on arms that were calibrated; which"
+                " arms there are is what an advice finds out. They come one after the other, each on a slot that is"
+                " drawn"
+            )
+        case "crossover":
+            yield (
+                "[design]: no crossover: only hugewise's own programs have all layouts in one process. Arms come one"
+                " after the other"
+            )
+        case "resident":
+            yield (
+                "[design]: resident where a calibration of the same workload lets these arms be, with its slice and"
+                " wash-out; else arms come one after the other"
+            )
+    if os.geteuid() != 0 and (study.between.compact or study.between.drop_caches):
+        yield "[between]: only root compacts memory and drops the page cache: neither is done"
+
 
 FORMAT = 1
 _EACH_S = 600.0  # of each cell, where no time is given
@@ -78,7 +119,7 @@ class StudyAdvice(msgspec.Struct, kw_only=True):
         return "finished" if all(one.over for one in self.cells) else "interrupted"
 
 
-def begun(study: Study, *, seconds: float | None, **asked: Any) -> StudyAdvice:
+def cell_questions(study: Study, *, seconds: float | None, **asked: Any) -> StudyAdvice:
     """What is asked of each cell of `study`: `asked` as in `Question`. `seconds` are for all of them together (None: 10
     minutes for each). Raises StudyError, and UserError where no cell can be advised on.
     """
@@ -219,7 +260,7 @@ def _keep(found: StudyAdvice, record: AdviceFolder) -> None:
     record.put(RECORD, msgspec.json.format(msgspec.json.encode(found), indent=1))
 
 
-def told(found: StudyAdvice) -> Iterator[str]:
+def study_summary(found: StudyAdvice) -> Iterator[str]:
     """The answers, each said once for all cells that it holds for; then the cells without one, with the reason. What is
     claimed of several cells is not claimed of all together.
     """
@@ -245,11 +286,11 @@ def told(found: StudyAdvice) -> Iterator[str]:
     sure = [one.advice.confirmed.confidence for one in found.cells if one.advice is not None and one.advice.confirmed]
     if len(sure) > 1:
         wrong = min(1.0, sum(1 - each for each in sure))
-        yield sentences.together(len(sure), sum(map(len, groups.values())), max(1 - each for each in sure), wrong)
+        yield text.joint_confidence(len(sure), sum(map(len, groups.values())), max(1 - each for each in sure), wrong)
     yield from (f"Of the study's {remark}." for remark in found.remarks)
 
 
-def named(results: Results, cell: str) -> Results:
+def named_as_cell(results: Results, cell: str) -> Results:
     """The results of an advice's run, whose one cell is called as in the study; an empty name changes nothing."""
     cells = tuple(msgspec.structs.replace(one, cell=cell or one.cell) for one in results.cells)
     return msgspec.structs.replace(results, cells=cells)

@@ -20,8 +20,6 @@ from hugewise.report import numbers
 from hugewise.stats import power
 from hugewise.visible import printable
 
-__all__ = ["ProgramAsIs", "judged", "needed", "never_ran", "remarks"]
-
 _SHORT_S = 0.02  # of which starting a process is a large part
 _MOST_SAID = 4 << 20  # bytes of an output that are compared
 _LAST_SAID = 200  # characters of the last line of a program that failed
@@ -111,7 +109,7 @@ class ProgramAsIs(msgspec.Struct, frozen=True, kw_only=True):
         return math.expm1(math.exp(high) * self.sd)
 
 
-def judged(
+def judge_pilot(
     blocks: Sequence[Block], folder: Path, seconds: float, metric: str = "wall_s", *, service: bool = False
 ) -> ProgramAsIs:
     """What the pilot showed, of the judged `metric` too; of a `service` what ran is its load. Raises UserError where

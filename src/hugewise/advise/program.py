@@ -1,4 +1,10 @@
-"""Which program a workload's memory is, and what its file says: its allocator, and whether a tunable reaches it."""
+"""Which program a workload's memory is, and what its file says: its allocator, and whether a tunable reaches it.
+
+What a server that takes pages of a pool by an option of its own would be given: its words, and how large a pool.
+
+A candidate of its own beside those of malloc: PostgreSQL's shared buffers and MariaDB's buffer pool are mapped by the
+servers themselves. How much PostgreSQL needs is what the pilot saw mapped; MariaDB is asked.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +12,25 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hugewise import reading
+from hugewise.advise.pilot import ProgramAsIs
+from hugewise.advise.question import Question
+from hugewise.errors import UserError
 from hugewise.host.account import account
 from hugewise.inspection.allocator import Allocator, allocator, read_program
-from hugewise.machine.elf import needed
-from hugewise.machine.loader import UntoldError, executed, gains
-from hugewise.model.pages import PageTarget
+from hugewise.machine import programs
+from hugewise.machine.loader import UntoldError, executed, gains, needed
+from hugewise.model.pages import PageSizes, PageTarget
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Places, Staged
 from hugewise.model.workload import Direct, ParameterValue, Workload
+from hugewise.workloads import _mariadb
+from hugewise.workloads._micro import whole_pages
+from hugewise.workloads._own_pool import literals, server_kind, server_of, with_option
 
-__all__ = ["allocator_of", "is_own", "program_of"]
-
-_MOST = 64 << 20  # bytes of its file that are looked at
+_MOST_FILE_BYTES = 64 << 20  # bytes of its file that are looked at
 
 
 _OLD = Allocator(name="glibc", tuned=False, why="its glibc is older than 2.35, which has the tunable")
@@ -55,7 +66,7 @@ def allocator_of(command: Sequence[str], environment: Mapping[str, str] | None =
     """
     try:
         found = executed(command, os.environ if environment is None else environment)
-        data = reading.content(Path(found.path), _MOST, part="head")
+        data = reading.content(Path(found.path), _MOST_FILE_BYTES, part="head")
         secure = _gains(found.path)
     except (OSError, UntoldError, reading.UnreadableError):
         return None
@@ -70,7 +81,7 @@ def allocator_of(command: Sequence[str], environment: Mapping[str, str] | None =
 def _untunable(interpreter: str | None) -> bool:
     """Whether the loader of a program of glibc lacks the tunable: the list of tunables is the loader's."""
     try:
-        data = reading.content(Path(interpreter or "/nowhere"), _MOST, part="head")
+        data = reading.content(Path(interpreter or "/nowhere"), _MOST_FILE_BYTES, part="head")
     except (OSError, reading.UnreadableError):
         return False
     return "tunable" not in read_program(io.BytesIO(data)).holds
@@ -85,3 +96,43 @@ def _gains(path: str) -> bool:
     if privileged and account(None, "caller", privileged=True) is not None:
         return False
     return gains(path, (os.getuid(), os.getgid())) is not None
+
+
+_SPARE = 1  # pages: with them on, PostgreSQL counts one more than it fills
+
+
+def own_options(found: ProgramAsIs, asked: Question, sizes: PageSizes) -> Mapping[int, Mapping[str, Any] | str]:
+    """By size of a pool's pages, the parameters of the arm whose server takes them, or why it cannot; empty where its
+    server is not known to have such an option.
+    """
+    words = tuple(map(str, asked.workload.get("parameters", {}).get("server", ()))) if asked.of_service else ()
+    if server_of(words) is None:
+        return {}
+    return {size: _parameters(words, found, asked, size) for size in sizes.hugetlb}
+
+
+def _parameters(words: tuple[str, ...], found: ProgramAsIs, asked: Question, size: int) -> Mapping[str, Any] | str:
+    if any(name.startswith("hugetlb:") and had for name, had in found.coverage.items()):
+        return "it takes pages of a pool already"
+    put = with_option(words, size)
+    if isinstance(put, str):
+        return put
+    try:
+        bytes_ = asked.pool or _needed(words, found, size)
+    except UserError as error:
+        return error.message
+    if not bytes_:
+        return "how much memory it shares was not seen: name it with --pool"
+    if bytes_ < size:
+        return "it has less of such memory than one page of that size"
+    whole = whole_pages(bytes_, size) + _SPARE * size
+    return {"server": list(put), "own_pool": True, "pool_bytes": whole}
+
+
+def _needed(words: tuple[str, ...], found: ProgramAsIs, size: int) -> int:
+    """Bytes that it maps in such pages; 0 where that is not known. Raises UserError."""
+    if server_of(words) == "postgresql":
+        return found.shared_bytes or 0
+    named = server_kind(words)
+    program = named if "/" in named else programs.which(named)
+    return 0 if program is None else _mariadb.mapped(program, literals(words, _mariadb.SIZED), size)

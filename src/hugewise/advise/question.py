@@ -1,8 +1,12 @@
-"""What is asked: of which workload, by which metric, how sure, and in how much time."""
+"""What is asked: of which workload, by which metric, how sure, and in how much time.
+
+What `--priority` asks of the metric: for the tail one that is an upper quantile. Pure but for the workloads.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,23 +24,6 @@ from hugewise.study import load as studies
 from hugewise.study.study import Study
 from hugewise.study.tables import Between, Design, Validity
 from hugewise.workloads._own_pool import without_pool
-
-__all__ = [
-    "AS_IS",
-    "LEAST_S",
-    "SCREENED",
-    "Question",
-    "apart",
-    "asks",
-    "check",
-    "command",
-    "confirmation",
-    "counted",
-    "environment",
-    "pilot",
-    "screening",
-    "service",
-]
 
 AS_IS = "as-is"
 AGAIN = "again"
@@ -131,13 +118,13 @@ def counted(asked: Question) -> bool:
 
 def check(asked: Question) -> None:
     """Raise StudyError or UserError for what is wrong with the question, before anything is begun."""
-    (cell,) = resolve(pilot(asked), workloads.discover())
+    (cell,) = resolve(pilot_study(asked), workloads.discover())
     if cell.metric.better == "neutral":
         told = f"--metric {cell.metric.name}: it is neither better high nor low, so that no setting is better by it"
         raise UserError(told, hint="name one with a direction, such as wall_s or cpu_s")
 
 
-def pilot(asked: Question) -> Study:
+def pilot_study(asked: Question) -> Study:
     """The study of the program as it is, twice under two names. Raises StudyError, UserError."""
     if asked.seconds < LEAST_S:
         told = f"--time {format_duration(asked.seconds)}: nothing can be found in less than {LEAST_S:g} s"
@@ -196,7 +183,7 @@ def asks(study: Study) -> tuple[object, ...]:
     )  # read again, a tuple is a list
 
 
-def apart(
+def comparison_study(
     name: str, asked: Question, uses: Sequence[str | Mapping[str, Any]], pool: int, blocks: int, *, baseline: str
 ) -> Study:
     """The study of so many blocks in which arms are held against `baseline`, at the question's confidence."""
@@ -245,3 +232,45 @@ def _study(
     tables = {"between": asked.between, "validity": asked.validity, "design": asked.design}
     given = {key: table for key, table in tables.items() if table is not None}
     return msgspec.structs.replace(studies.read(data, "command line"), **given)
+
+
+_TAIL = re.compile(r"(?:^|_)(?:p9\d{1,3}|max)(?:_|$)")
+_BEST = ("p99", "p999", "p95", "p90")  # whom an advice looks at first
+
+
+def is_tail(metric: str) -> bool:
+    """Whether a metric of that name is an upper quantile, or the most: `p99_us`, `latency_p95_ms`, `max_ms`."""
+    return _TAIL.search(metric) is not None
+
+
+def aimed(asked: Question) -> Question:
+    """The question with the metric that its priority is about. Raises UserError where there is none, StudyError.
+
+    A run of a command has one time: a quantile over some dozens of runs is no tail of what its users wait for.
+    """
+    if asked.priority != "tail":
+        return asked
+    (cell,) = resolve(pilot_study(asked), workloads.discover())
+    given = asked.workload.get("metric")
+    own = [name for name, metric in cell.metrics.items() if is_tail(name) and metric.better == "lower"]
+    if given is not None:
+        if given not in own:
+            raise UserError(f"--priority tail: {given} is no upper quantile of which less is better", hint=_cure(own))
+        return asked
+    if not own:
+        told = "its workload tells no upper quantile, and that of a few dozen runs is none of what its users wait for"
+        raise UserError(f"--priority tail: {told}", hint=_cure(own))
+    return msgspec.structs.replace(asked, workload={**asked.workload, "metric": _first(own)})
+
+
+def _first(names: Sequence[str]) -> str:
+    return next((name for best in _BEST for name in names if best in name.split("_")), names[0])
+
+
+def _cure(own: Sequence[str]) -> str:
+    if own:
+        return f"name one of {', '.join(own)}"
+    return (
+        "name one in its output (of a server: of its load), such as --value 'p99_ms,lower,ms=regex:p99 ([0-9.]+)',"
+        " or advise on a study whose workload tells one, such as redis"
+    )

@@ -1,6 +1,28 @@
 """From a run's folder to its results: the methods see the stored blocks again, and everything is summed up.
 
 Nothing here asks the machine: a run can be analysed anywhere.
+
+What the memory of a cell was when its attempts began, and what they swapped. Pure.
+
+What the guests of each arm were, summed up over its attempts. Pure.
+
+What was recorded within attempts beside their metrics: the throughput of each second, and facts. Pure.
+
+Only accepted attempts are looked at, as for medians: what was rejected, failed or abandoned has nothing to settle.
+
+Whether the arms of a comparison did the same work, where a time is judged that speaks of all of it. Pure.
+
+A command, or a load of a service, that does less work under an arm is sooner done, and nothing of that is the pages'.
+How much was done only it can say itself, by a value `operations`: the bytes that went through a server's sockets are
+not kept once these are closed, and its CPU time is what the pages change. So without that value it is said that nobody
+knows. Where it says it and the arms differ by more than chance, that is said; where they differ by more than the
+margin, there is no verdict on such a time: one for each operation, or a rate, has one.
+
+The results of a run that goes on, again and again: what was read and judged before is not read and judged again.
+
+A log only grows, and its running hash proves what it had: a method that has seen a block needs to see the next one
+alone. Attempts are as they were read first, until the run has ended: then all of it is read anew, so that the page that
+stays is that of `hugewise report`. What is told of the whole (`analysis.results_of`) is made anew each time.
 """
 
 from __future__ import annotations
@@ -9,37 +31,323 @@ import contextlib
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, median
 
 import msgspec
 
 from hugewise import published
-from hugewise.analysis import over_time, series
-from hugewise.analysis.ageing import aged_arms
-from hugewise.analysis.beside import beside
+from hugewise.analysis import over_time
 from hugewise.analysis.causes import Processor, causes
-from hugewise.analysis.guest_arms import boots_of, counted, guests
-from hugewise.analysis.work import with_work
+from hugewise.analysis.published import published_rows
 from hugewise.errors import RunError, UserError
 from hugewise.model.design import beside_its_own, qualified
+from hugewise.model.guest import Accelerator, Backing, GuestsRecord
+from hugewise.model.metric import OPERATIONS, WALL_US, Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.results import ArmSummary, CellResult, Comparison, Integrity, Results
+from hugewise.model.results import (
+    AgedArm,
+    ArmSummary,
+    CellResult,
+    Comparison,
+    Fact,
+    FactDifference,
+    GuestArm,
+    Guests,
+    Integrity,
+    Results,
+    StayedGuest,
+    Steadiness,
+)
 from hugewise.model.trial import Attempt, Block, Judged
 from hugewise.model.workload import ParameterValue, StandIn
 from hugewise.quantity import format_size
-from hugewise.stats.changepoint import host_changes
+from hugewise.stats import signflip
+from hugewise.stats.changepoint import host_changes, steadiness
+from hugewise.stats.classical import summarise
 from hugewise.stats.end_points import EndPoint
 from hugewise.stats.family import conclude, methods_for
 from hugewise.stats.method import Contrast, Method
 from hugewise.stats.pairs import Pair, Pairs
-from hugewise.stats.summary import summarise
 from hugewise.store.folder import RunFolder
-from hugewise.store.going import going_on
+from hugewise.store.log import going_on
 from hugewise.store.records import ArmRecord, CellRecord, Noted, Run
 from hugewise.study.study import Study
 
-__all__ = ["Judging", "analyze", "judged", "results_of", "stand_ins_of"]
+
+def aged_arms(cell: str, arms: Sequence[str], attempts: Sequence[Attempt]) -> tuple[AgedArm, ...]:
+    """Of each arm that has accepted attempts which say so."""
+    found = []
+    for arm in arms:
+        own = [one.aged for one in attempts if one.cell == cell and one.arm == arm and one.state == "accepted"]
+        told = [one for one in own if one.get("free")]
+        swapped = [int(one["swapped"]) for one in told if "swapped" in one]
+        if told:
+            found.append(
+                AgedArm(
+                    arm=arm,
+                    n=len(told),
+                    huge_share=max(one["free_huge"] / one["free"] for one in told),
+                    huge_bytes=int(max(one["free_huge"] for one in told)),
+                    pinned=int(median(one["pinned"] for one in told)),
+                    swapped=int(median(swapped)) if swapped else None,
+                )
+            )
+    return tuple(found)
+
+
+_ACCELERATORS: Mapping[str, Accelerator] = {"kvm": "kvm", "tcg": "tcg"}
+
+# Facts of a guest that every attempt of an arm has in common.
+_SAME = (
+    *("kernel_release", "kernel_sha256", "accelerator", "cpu_model", "guest_cpus", "guest_memory_bytes", "qemu"),
+    *("image", "initramfs_sha256"),
+)
+
+
+def guests(
+    cells: Sequence[CellRecord], attempts: Sequence[Attempt], record: GuestsRecord | None, versions: Mapping[str, str]
+) -> Guests | None:
+    """The guests of a run; None where its arms ran on the host.
+
+    `record` is the content of the run's `guests.json`; runs that were made before there was one have it in part in the
+    first record's `versions`.
+    """
+    arms: dict[str, ArmRecord] = {}
+    for cell in cells:
+        for arm in cell.arms:
+            if arm.kernel is not None:
+                arms.setdefault(arm.name, arm)
+    if not arms:
+        return None
+    found = tuple(_arm(arm, [one for one in attempts if one.arm == name]) for name, arm in arms.items())
+    told = versions.get("accelerator", "").partition(": ")
+    baseline = arms.get(cells[0].baseline)
+    return Guests(
+        arch=None if record is None else record.arch,
+        accelerator=_ACCELERATORS.get(told[0]) if record is None else record.accelerator,
+        why=told[2] if record is None else record.why,
+        counting=record is not None and record.counting,
+        baseline=record.baseline if record is not None else (baseline.kernel or "" if baseline is not None else ""),
+        arms=found,
+        kernels=() if record is None else record.kernels,
+        stayed=stayed(attempts),
+    )
+
+
+def boots_of(attempts: Sequence[Attempt]) -> int:
+    """In how many boots of guests that stay the attempts were."""
+    return len({one.guest["resident_boot"] for one in attempts if "resident_boot" in one.guest})
+
+
+def stayed(attempts: Sequence[Attempt]) -> tuple[StayedGuest, ...]:
+    """Each boot of a guest that stayed, with what its attempts found."""
+    boots: dict[str, list[Mapping[str, Fact]]] = {}
+    for one in sorted(attempts, key=lambda each: each.started):
+        if "resident_boot" in one.guest and one.state in ("accepted", "failed"):
+            boots.setdefault(str(one.guest["resident_boot"]), []).append(one.guest)
+    return tuple(
+        StayedGuest(
+            attempts=len(told),
+            seconds=_number(told[-1].get("resident_s")),
+            free_huge=tuple(value for facts in (told[0], told[-1]) if (value := _free_huge(facts)) is not None),
+        )
+        for told in boots.values()
+    )
+
+
+def _free_huge(facts: Mapping[str, Fact]) -> float | None:
+    """What share of the free memory was in blocks that a huge page fits into."""
+    free, huge = _number(facts.get("resident_free_bytes")), _number(facts.get("resident_free_huge_bytes"))
+    return huge / free if free else None
+
+
+def counted(metric: Metric, record: GuestsRecord | None) -> Metric:
+    """The metric in the words of where it comes from: guests that count have no hardware counter of instructions."""
+    if record is None or not record.counting or metric.name != "instructions":
+        return metric
+    words = "instructions of the timed region, counted by emulation: the guest's clock goes by them"
+    return msgspec.structs.replace(metric, description=words)
+
+
+def _arm(arm: ArmRecord, attempts: Sequence[Attempt]) -> GuestArm:
+    told = [one.guest for one in attempts if one.guest and one.state in ("accepted", "failed")]
+    shares = [share for facts in told if isinstance(share := facts.get("backing_share"), int | float)]
+    mapped = [share for facts in told if isinstance(share := facts.get("kvm_share"), int | float)]
+    weakest = min(told, key=lambda facts: _number(facts.get("backing_share")), default={})
+
+    def same(name: str) -> str:
+        return " or ".join(_distinct(told, name))
+
+    return GuestArm(
+        arm=arm.name,
+        policy=arm.treatment.policy,
+        attempts=len(told),
+        kernel=arm.kernel or "",
+        release=same("kernel_release"),
+        sha256=same("kernel_sha256"),
+        backing=arm.backing or Backing(),
+        share=min(shares, default=None),
+        proof=str(weakest.get("backing_proof", "")),
+        accelerator=same("accelerator"),
+        cpu_model=same("cpu_model"),
+        cpus=_whole(told, "guest_cpus"),
+        memory=_whole(told, "guest_memory_bytes"),
+        qemu=same("qemu"),
+        image=same("image"),
+        initramfs=same("initramfs_sha256"),
+        kvm_share=min(mapped) if mapped and len(mapped) == len(told) else None,
+        varied={name: tuple(values) for name in _SAME if len(values := _distinct(told, name)) > 1},
+    )
+
+
+def _distinct(told: Sequence[Mapping[str, Fact]], name: str) -> list[str]:
+    return list(dict.fromkeys(str(facts[name]) for facts in told if name in facts))
+
+
+def _whole(told: Sequence[Mapping[str, Fact]], name: str) -> int | None:
+    return next((value for facts in told if isinstance(value := facts.get(name), int)), None)
+
+
+def _number(value: Fact | None) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def series_by_arm(cell: str, arms: Iterable[str], attempts: Iterable[Attempt]) -> dict[str, list[tuple[float, ...]]]:
+    """The series of the accepted attempts of `cell` by arm, work a second, in the order of `arms`; arms without: none.
+
+    Attempts without a whole second have no series and are left out.
+    """
+    found: dict[str, list[tuple[float, ...]]] = {arm: [] for arm in arms}
+    for attempt in attempts:
+        if attempt.cell == cell and attempt.arm in found and attempt.state == "accepted" and attempt.series:
+            found[attempt.arm].append(attempt.series)
+    return {arm: several for arm, several in found.items() if several}
+
+
+def steady_arms(cell: str, arms: Iterable[str], attempts: Iterable[Attempt]) -> tuple[Steadiness, ...]:
+    """Whether the throughput of each arm of `cell` had settled; empty where the workload has no series."""
+    return tuple(steadiness(arm, several) for arm, several in series_by_arm(cell, arms, attempts).items())
+
+
+def throughput_unit(workload: str) -> str:
+    """The unit of a workload's series: that of its first metric where this is a rate, else `work a second`.
+
+    A series is the workload's own throughput, whichever metric a study judges.
+    """
+    from hugewise.workloads import discover  # noqa: PLC0415  (loads every workload)
+
+    known = discover().get(workload)
+    unit = known.metrics[0].unit if known is not None and known.metrics else ""
+    return unit if unit.endswith("/s") else "work a second"
+
+
+def shared_facts(cell: str, attempts: Iterable[Attempt]) -> dict[str, Fact]:
+    """The facts that all accepted attempts of `cell` have, with one value: the same data, versions, place."""
+    told = [attempt.facts for attempt in _told(cell, attempts)]
+    return {
+        name: value
+        for name, value in (told[0] if told else {}).items()
+        if all(name in facts and facts[name] == value for facts in told)
+    }
+
+
+def differing_facts(cell: str, arms: Sequence[str], attempts: Iterable[Attempt]) -> tuple[FactDifference, ...]:
+    """Facts of `cell` in which arms or their attempts differ and should not: texts, and numbers that an arm fixes.
+
+    A text (a hash, a version, a place) is no measurement: two values of it are named wherever they are. A number that
+    differs from attempt to attempt of one arm is a count of what was done, and is not; one that is the same in every
+    attempt of each arm (two at least), but not in all arms, belongs to the arm, and is.
+    """
+    told = _told(cell, attempts)
+    names = dict.fromkeys(name for attempt in told for name in attempt.facts)
+    found = []
+    for name in names:
+        by_arm = {arm: [a.facts.get(name) for a in told if a.arm == arm] for arm in arms}
+        by_arm = {arm: values for arm, values in by_arm.items() if values}
+        distinct = {arm: tuple(dict.fromkeys(values)) for arm, values in by_arm.items()}
+        if len({value for values in distinct.values() for value in values}) > 1 and _fixed(by_arm, distinct):
+            found.append(FactDifference(name=name, values=distinct))
+    return tuple(found)
+
+
+def _told(cell: str, attempts: Iterable[Attempt]) -> list[Attempt]:
+    """Without attempts that were made before there were facts."""
+    return [a for a in attempts if a.cell == cell and a.state == "accepted" and a.facts]
+
+
+def _fixed(by_arm: Mapping[str, Sequence[Fact | None]], distinct: Mapping[str, Sequence[Fact | None]]) -> bool:
+    if any(isinstance(value, str) for values in distinct.values() for value in values):
+        return True
+    return all(len(values) == 1 for values in distinct.values()) and min(map(len, by_arm.values())) > 1
+
+
+_COUNTING = ("command", "service")  # workloads that can be told a value
+_FOR_EACH = (WALL_US.name, "server_cpu_us")
+_ALPHA = 0.01
+_LEAST = 0.001  # operations: none at all has a logarithm too
+
+
+def with_work(one: Comparison, cell: CellRecord, blocks: Sequence[Block], margin: float) -> Comparison:
+    """The comparison with what is known of the work behind it; without its verdict where the arms' work differs by more
+    than the `margin` (a share). `blocks` are the cell's.
+    """
+    named = _named(cell)
+    if cell.workload not in _COUNTING or one.metric in _FOR_EACH or one.metric in named:
+        return one
+    if OPERATIONS not in named:
+        return one if cell.workload == "command" or one.n == 0 else _unknown(one)
+    pairs = list(_pairs(one, blocks))
+    if len(pairs) < 2 or not _differ(pairs):
+        return one
+    ratio = math.exp(median(math.log(arm / base) for arm, base in pairs))
+    percent = 100 * abs(ratio - 1)
+    less = f"{percent:.{0 if percent >= 10 else 1}f}% {'less' if ratio < 1 else 'more'} work"
+    said = f"under {one.arm} it did {less} than under {one.baseline} ({OPERATIONS}, {len(pairs)} pairs)"
+    if abs(ratio - 1) <= margin:
+        return msgspec.structs.replace(one, warnings=(*one.warnings, said))
+    cure = f"judge the time for each operation (metric {WALL_US.name}), or have it do a fixed work"
+    reason = "; ".join(part for part in (f"withheld: {said}: {cure}", one.reason) if part)
+    return msgspec.structs.replace(one, verdict="none", reason=reason, reach=None)
+
+
+def _unknown(one: Comparison) -> Comparison:
+    cure = f"have its output counted: --value '{OPERATIONS},neutral=regex:PATTERN'"
+    told = f"whether the load did as much work under both is not known, only how long it took ({cure})"
+    return msgspec.structs.replace(one, warnings=(*one.warnings, told))
+
+
+def _named(cell: CellRecord) -> set[str]:
+    """The names of the values that its output is read for."""
+    given = cell.values.get("values", ())
+    return {str(each).partition(",")[0].strip() for each in (given if isinstance(given, list | tuple) else ())}
+
+
+def _pairs(one: Comparison, blocks: Sequence[Block]) -> Iterator[tuple[float, float]]:
+    """Operations of the arm and of the baseline in each block that has both."""
+    for block in blocks:
+        sides = [
+            [
+                max(work, _LEAST)
+                for attempt in block.attempts
+                if attempt.arm == name
+                and attempt.state == "accepted"
+                and (work := attempt.metrics.get(OPERATIONS)) is not None
+            ]
+            for name in (one.arm, one.baseline)
+        ]
+        if all(sides):
+            yield fmean(sides[0]), fmean(sides[1])
+
+
+def _differ(pairs: Sequence[tuple[float, float]]) -> bool:
+    """By more than chance: by the exact test of the pairs' signs; and where each side does ever the same, at once."""
+    if all(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
+        return pairs[0][0] != pairs[0][1]
+    differences = [math.log(arm / base) for arm, base in pairs]
+    return signflip.run(differences, _ALPHA, len(differences)).sign != 0
+
 
 # Whoever can damage records can choose whose; no test can count what it does not know of.
 _HASH = re.compile("[0-9a-fA-F]{64}")
@@ -92,7 +400,7 @@ class Judging:
         return list(zip(self._methods, concluded, strict=True))
 
 
-def judged(run: Run) -> list[tuple[Method, Comparison]]:
+def judge_run(run: Run) -> list[tuple[Method, Comparison]]:
     """Each method of the run's study after all of its blocks, with what it says."""
     return Judging(run).found(run.blocks)
 
@@ -100,7 +408,7 @@ def judged(run: Run) -> list[tuple[Method, Comparison]]:
 def results_of(run: Run, found: Sequence[tuple[Method, Comparison]] | None = None) -> Results:
     """The same of a run that was read; `found`: as `judged` has it, if that is known already. Raises RunError."""
     opened, study, blocks, closed = run.opened, run.study, run.blocks, run.closed
-    found = judged(run) if found is None else found
+    found = judge_run(run) if found is None else found
     attempts = [attempt for block in blocks for attempt in block.attempts]
     attempts += run.left_open.attempts if run.left_open is not None else []
     states = Counter(block.state for block in blocks)
@@ -140,7 +448,7 @@ def results_of(run: Run, found: Sequence[tuple[Method, Comparison]] | None = Non
     if study.published is None:
         return results
     uses = [(use.called, use.published) for use in study.workload]
-    stood = beside(published.load(study.published), uses, study.published_arms, results)
+    stood = published_rows(published.load(study.published), uses, study.published_arms, results)
     return msgspec.structs.replace(results, beside=stood)
 
 
@@ -204,9 +512,9 @@ def _cell(
         end_points=tuple(end_points),
         also=cell.also,
         declared=tuple(declared),
-        facts=series.shared(cell.id, attempts),
-        differing=series.differing(cell.id, names, attempts),
-        steadiness=series.steady_arms(cell.id, names, attempts),
+        facts=shared_facts(cell.id, attempts),
+        differing=differing_facts(cell.id, names, attempts),
+        steadiness=steady_arms(cell.id, names, attempts),
         tail=tuple(over_time.tail(contrasts, mine, paired)),
         idle=tuple(over_time.idle_memory(names, contrasts, mine, paired)),
         footprints=tuple(over_time.footprints(contrasts, mine, paired)),
@@ -319,3 +627,24 @@ def _host_changes(cells: Sequence[CellRecord], blocks: Sequence[Block]) -> list[
         sums = [math.log(p.arm) + math.log(p.baseline) if p.arm and p.baseline else None for p in longest]
         said += [f"{cell.id}: {change.sentence}" for change in host_changes(sums)]
     return said
+
+
+class Followed:
+    """The run in `folder`, read again when `results` is asked for. With `salvage` all of it is, each time."""
+
+    def __init__(self, folder: Path, *, salvage: bool = False) -> None:
+        self._folder, self._salvage = RunFolder(folder), salvage
+        self._run: Run | None = None
+        self._judging: Judging | None = None
+
+    def results(self) -> Results:
+        """What `analysis.analyze` finds now. Raises RunError; what was there before is kept."""
+        before, run = self._run, self._folder.read(self._run, salvage=self._salvage)
+        if before is not None and run is not before and run.closed is not None:
+            run = self._folder.read(salvage=self._salvage)
+        judging, self._judging = self._judging, None  # one that was broken off has seen nobody knows what
+        if judging is None or before is None or not run.goes_on_from(before):
+            judging = Judging(run)
+        found = judging.found(run.blocks)
+        self._run, self._judging = run, judging
+        return results_of(run, found)

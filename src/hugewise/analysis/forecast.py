@@ -8,27 +8,256 @@ The spread of a comparison's pairs is taken from the runs; the power is that of 
 of the error rate, averaged over what the runs leave open (`stats.assurance`; end points: `stats.end_power`). Pairs are
 forecast from `stats.spread.scale`; their range carries the relative interval of the standard deviation over to it. A
 pilot says how noisy pairs are here, today: no more.
+
+The rows of a forecast: what each end point of a comparison needs, by the study's method and share of the error rate.
+
+The typical ratio is planned from the spread of the pilot's pairs (`stats.assurance`), the other end points from the
+values of their runs (`stats.end_power`). All chances are averaged over what the pilot leaves open.
+
+What hugewise would have needed for a published comparison, and what its layout could not show.
+
+From means, deviations and numbers of samples alone. How far two paired measurements move together cannot be got from
+the figures of each arm, so pairs are given for *assumed* correlations. The deviation of a pair's log-ratio is then
+sqrt(c1^2 + c2^2 - 2 rho c1 c2), c = sd/mean; the power is that of `stats.power` for normal differences.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import pvariance, stdev
 
 import msgspec
 
-from hugewise.analysis import pilots
-from hugewise.analysis.earlier import of_study
-from hugewise.analysis.forecast_rows import CHANCE, FEWEST, TYPICAL, Planner, Row, made
-from hugewise.analysis.pilots import Pilot
+from hugewise.analysis import earlier
+from hugewise.analysis.earlier import Pilot, of_study
 from hugewise.errors import UserError
-from hugewise.stats import power
+from hugewise.published import Benchmark, Published, Sample
+from hugewise.stats import paired, power
+from hugewise.stats.end_points import Better
 from hugewise.stats.family import ComparedCell
+from hugewise.stats.method import Contrast
+from hugewise.stats.pairs import Pair, Pairs
+from hugewise.stats.sessions import components, pairs_per_session
 from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
 
-__all__ = ["CHANCE", "FEWEST", "TYPICAL", "Forecast", "Row", "forecast", "missing", "past_runs", "pilot", "pilot_name"]
+CHANCE = 0.9
+"""The chance of a verdict that pairs and smallest effects are given for."""
+FEWEST = 6
+"""Fewer pairs have no spread worth planning with."""
+TYPICAL = "typical"
+"""The end point that every study has, and the only one that decides when to stop."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One end point of one comparison. Spreads are of the log-ratio of a pair (0.01 is about 1%), effects |ratio - 1|.
+
+    The spreads, the range of `needed` and `per_session` are those of the typical ratio alone.
+
+    end_point                   typical, or one of those that the study declares: mean, slow, p99
+    pairs, failures, sessions   what the runs have of it
+    sd, sd_low, sd_high         standard deviation of the pair difference, with its 95% interval
+    scale                       the deviation that the test sees (outliers count less)
+    correlation (low, high)     within pairs, of the logarithms of the two sides, with its 95% interval
+    variance_ratio              var(D) / (var(arm) + var(baseline)): what pairing leaves of the variance
+    needed                      pairs for the asked effect at 90%, averaged over what the pilot leaves open: of the
+                                declared ones where these are enough, else the fewest to declare
+    needed_low, needed_high     what would do if the spread were known to be at an end of the sd's interval
+    typical                     pairs after which half of such campaigns have ended
+    seconds                     of a pair, hugewise's own share included
+    budget                      pairs that the declared blocks and time have room for
+    smallest                    the effect that these show with 90%
+    hidden                      the effect that they show with 10% only: one as small is missed nine times in ten
+    per_session                 pairs per session by the rule of Kalibera and Jones, or None with the reason
+    reason                      why there is no forecast, or None
+    """
+
+    cell: str
+    arm: str
+    baseline: str
+    metric: str
+    end_point: str = TYPICAL
+    pairs: int
+    failures: int
+    sessions: int
+    sd: float | None = None
+    sd_low: float | None = None
+    sd_high: float | None = None
+    scale: float | None = None
+    correlation: float | None = None
+    correlation_low: float | None = None
+    correlation_high: float | None = None
+    variance_ratio: float | None = None
+    needed: int | None = None
+    needed_low: int | None = None
+    needed_high: int | None = None
+    typical: int | None = None
+    seconds: float | None = None
+    budget: int | None = None
+    smallest: float | None = None
+    hidden: float | None = None
+    per_session: int | None = None
+    per_session_reason: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Pairs and effects at the `level` of an end point, for an `effect` as |ratio - 1|.
+
+    declared      the study's blocks
+    budget        those of them that its time has room for
+    end_points    those beside the typical ratio
+    session_cost  seconds that a new session takes
+    """
+
+    method: str
+    level: float
+    declared: int
+    budget: int
+    effect: float
+    end_points: tuple[str, ...]
+    session_cost: float
+
+    def needed(self, shift: float, freedom: float) -> int | None:
+        """Pairs of the declared ones where these are enough, else the fewest to declare."""
+        if self.method == "fixed-n":
+            return power.student_needed(shift, freedom, self.level, chance=CHANCE)
+        within = power.pairs_for_assurance(shift, freedom, self.level, chance=CHANCE, budget=self.declared)
+        return within or power.pairs_for_assurance(shift, freedom, self.level, chance=CHANCE)
+
+    def known(self, shift: float) -> int | None:
+        """The same if the spread were known."""
+        return self.needed(shift, power.KNOWN)
+
+    def typical(self, shift: float, freedom: float, needed: int | None) -> int | None:
+        """Pairs after which half have ended."""
+        if needed is None or self.method == "fixed-n":
+            return needed
+        return power.pairs_for_assurance(shift, freedom, self.level, chance=0.5, budget=max(needed, self.declared))
+
+    def shown(self, freedom: float, chance: float) -> float | None:
+        """The shift that the budget shows with this chance."""
+        if self.method == "fixed-n":
+            return power.student_shift(self.budget, freedom, self.level, chance=chance) if self.budget > 1 else None
+        return power.shift_shown(self.budget, freedom, self.level, chance=chance) if self.budget > 0 else None
+
+
+def made(contrast: Contrast, pilot: Pilot, planner: Planner) -> tuple[Row, ...]:
+    """The rows of a comparison: of its typical ratio first."""
+    key = contrast.arm, contrast.metric.name
+    known = pilot.pairs.get(key) or Pairs(contrast)
+    empty = Row(
+        cell=contrast.cell,
+        arm=contrast.arm,
+        baseline=contrast.baseline,
+        metric=contrast.metric.name,
+        pairs=len(known.usable),
+        failures=known.failures,
+        sessions=len(pilot.groups.get(key, {})),
+        seconds=pilot.cost(contrast.arm) + pilot.cost(contrast.baseline) or None,
+        budget=planner.budget,
+    )
+    higher = contrast.metric.better == "higher"
+    finite = [pair for pair in known.usable if pair.log_ratio is not None]
+    differences = [pair.difference(higher_is_better=higher) for pair in known.usable]
+    scale = paired.scale(differences)
+    reason = known.refusal(known.seen)
+    if reason is None and (scale is None or len(finite) < FEWEST):
+        what = f"{empty.failures} of {empty.pairs} pairs have a failure" if empty.failures else f"{empty.pairs} pairs"
+        reason = f"too few pairs to plan with ({what}; {FEWEST} are the least)"
+    own = contrast.metric.name == pilot.record.metric.name
+    ends = tuple(msgspec.structs.replace(empty, end_point=kind) for kind in planner.end_points if own)
+    if reason is not None or scale is None:
+        return tuple(msgspec.structs.replace(row, reason=reason) for row in (empty, *ends))
+    first = _pairs(_spreads(empty, finite, scale), planner, paired.freedom(len(differences)))
+    if first.reason is None:
+        first = _sessions(first, list(pilot.groups[key].values()), planner.session_cost)
+    return (first, *(_end(row, finite, planner, higher_is_better=higher) for row in ends))
+
+
+def _spreads(row: Row, finite: Sequence[Pair], scale: float) -> Row:
+    logs = [pair.log_ratio for pair in finite if pair.log_ratio is not None]
+    arm = [math.log(pair.arm) for pair in finite if pair.arm is not None]
+    baseline = [math.log(pair.baseline) for pair in finite if pair.baseline is not None]
+    low, high = paired.deviation_interval(logs) or (None, None)
+    both = pvariance(arm) + pvariance(baseline)
+    together = paired.correlated(arm, baseline)
+    return msgspec.structs.replace(
+        row,
+        sd=stdev(logs),
+        sd_low=low,
+        sd_high=high,
+        scale=scale,
+        correlation=together[0] if together else None,
+        correlation_low=together[1] if together else None,
+        correlation_high=together[2] if together else None,
+        variance_ratio=pvariance(logs) / both if both > 0 else None,
+    )
+
+
+def _pairs(row: Row, planner: Planner, freedom: float) -> Row:
+    """Pairs for the effect, and the effects for the budget's pairs, of the typical ratio."""
+    assert row.scale is not None and row.sd is not None
+    if row.scale <= 0 or row.sd <= 0:
+        return msgspec.structs.replace(row, reason="all pairs have the same ratio: any number of them will do")
+    shift = math.log1p(planner.effect) / row.scale
+    needed = planner.needed(shift, freedom)
+    low = None if not row.sd_low else planner.known(shift * row.sd / row.sd_low)
+    high = None if not row.sd_high else planner.known(shift * row.sd / row.sd_high)
+    return msgspec.structs.replace(
+        row,
+        needed=needed,
+        needed_low=low,
+        needed_high=high,
+        typical=planner.typical(shift, freedom, needed),
+        smallest=_effect(planner.shown(freedom, CHANCE), row.scale),
+        hidden=_effect(planner.shown(freedom, 1 - CHANCE), row.scale),
+    )
+
+
+def _effect(shift: float | None, scale: float) -> float | None:
+    return None if shift is None else math.expm1(min(700.0, shift * scale))
+
+
+def _end(row: Row, finite: Sequence[Pair], planner: Planner, *, higher_is_better: bool) -> Row:
+    """The same of an end point beside it. Failures have no value: they make a mean impossible, and fill no tail."""
+    if row.failures and row.end_point == "mean":
+        reason = f"{row.failures} of {row.pairs} pairs have a failure, with which there is no mean"
+        return msgspec.structs.replace(row, reason=reason)
+    arm = [pair.arm for pair in finite if pair.arm is not None]
+    baseline = [pair.baseline for pair in finite if pair.baseline is not None]
+    better: Better = "higher" if higher_is_better else "lower"
+    try:
+        end = power.of_values(row.end_point, arm, baseline, planner.level, better=better)
+    except power.UnplannableError as error:
+        return msgspec.structs.replace(row, reason=str(error))
+    needed = power.pairs_needed(end, planner.effect, planner.declared, chance=CHANCE)
+    declared = planner.declared if needed is None else max(needed, planner.declared)
+    return msgspec.structs.replace(
+        row,
+        needed=needed,
+        typical=None if needed is None else power.pairs_needed(end, planner.effect, declared, chance=0.5),
+        smallest=power.effect_shown(end, planner.budget, chance=CHANCE),
+        hidden=power.effect_shown(end, planner.budget, chance=1 - CHANCE),
+    )
+
+
+def _sessions(row: Row, groups: Sequence[Sequence[float]], session_cost: float) -> Row:
+    if sum(len(group) > 1 for group in groups) < 2:
+        reason = "the spread between sessions takes two sessions of two pairs: give more runs with --from"
+        return msgspec.structs.replace(row, per_session_reason=reason)
+    between, within = components(groups)
+    if between == 0:
+        reason = f"the {len(groups)} sessions do not differ more than their pairs do: as many as a session has time for"
+        return msgspec.structs.replace(row, per_session_reason=reason)
+    return msgspec.structs.replace(
+        row, per_session=pairs_per_session(between, within, session_cost, row.seconds or 1.0)
+    )
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,10 +299,10 @@ def forecast(
             hint="plan what is to confirm its choice, a study with method = 'sequential'; a screening ends by itself",
         )
     effect = study.margin if effect is None else effect
-    known = pilots.read(study, runs)
-    judged = pilots.judged(study, [pilot.record for pilot in known.values()])
+    known = earlier.read(study, runs)
+    judged = earlier.judged_comparisons(study, [pilot.record for pilot in known.values()])
     share = level(study, len(judged))
-    room = pilots.room(study, known.values())
+    room = earlier.room(study, known.values())
     planner = Planner(
         method=study.method,
         level=share,
@@ -129,7 +358,7 @@ def pilot_name(study: str) -> str:
 
 def missing(study: Study, cells: Sequence[ComparedCell], results: Path) -> UserError:
     """What is missing to plan `study` when neither a run nor a pilot is named, and what is known without one."""
-    judged = len(pilots.judged(study, cells))
+    judged = len(earlier.judged_comparisons(study, cells))
     share = level(study, judged)
     blocks, floor = study.budget.blocks, ""
     if study.method != "fixed-n":
@@ -176,3 +405,155 @@ def _whole(rows: Sequence[Row], known: Mapping[str, Pilot]) -> float | None:
         total += sum(pairs * pilot.cost(arm) for arm, pairs in needed.items())
         total += max(needed.values(), default=0) * pilot.cost(pilot.record.baseline)
     return total
+
+
+ASSUMED = (0.0, 0.5, 0.8, 0.95)
+"""Within-pair correlations that are assumed in turn."""
+
+_CONFIDENCE = 0.99
+_BUDGET = 2_000
+_LARGE = 100  # fewer samples than this declare no budget
+
+_CANNOT = {
+    "fixed slots": "each arm kept a place of its own to the end: what differs between the places (memory, CPUs, what"
+    " runs beside them) cannot be told from the effect of the pages, however many samples there are",
+    "one after the other": "the arms ran at different times: drift between the times cannot be told from the effect of"
+    " the pages, and the margin of error holds only for samples that do not hang together, which is not shown",
+}
+
+
+class Assumed(msgspec.Struct, frozen=True, kw_only=True):
+    """For one assumed correlation: deviation of a pair's log-ratio, pairs after which half (`median`) and nine of ten
+    campaigns have a verdict, and the hours of the latter with one attempt at a time. None: not within the budget.
+    """
+
+    correlation: float
+    sd: float
+    median: int | None
+    pairs: int | None
+    hours: float | None
+
+
+class Replanned(msgspec.Struct, frozen=True, kw_only=True):
+    """One published comparison. `change` is arm/baseline - 1; `margin` the published margin of error of the difference
+    of both means, as a share of the baseline's mean; `hours` what the published samples took; `budget` the declared
+    pairs that the forecast assumes: the published number of samples, where it is a large one.
+    """
+
+    name: str
+    metric: str
+    unit: str
+    schedule: str
+    baseline: str
+    arm: str
+    baseline_sample: Sample
+    arm_sample: Sample
+    confidence: float
+    budget: int
+    change: float
+    margin: float | None
+    least: int | None
+    hours: float | None
+    assumed: tuple[Assumed, ...]
+    cannot: str
+    remarks: tuple[str, ...]
+
+
+class Reread(msgspec.Struct, frozen=True, kw_only=True):
+    """One source. Empty `comparisons` where it gives too few figures; `missing` says which."""
+
+    format: int = 1
+    name: str
+    title: str
+    publisher: str
+    date: str
+    missing: tuple[str, ...]
+    remarks: tuple[str, ...]
+    comparisons: tuple[Replanned, ...]
+
+
+def replan(published: Published) -> Reread:
+    """The forecast for every comparison of a source that gives a mean for both arms and a deviation for one."""
+    source = published.source
+    remarks = []
+    if source.runs is not None:
+        least = 2 * 0.5**source.runs
+        remarks.append(
+            f"{source.statistic or 'summary'} of {source.runs} runs: had they been pairs in random order that all"
+            f" agree, chance alone would do as much in {least:.3g} of such studies"
+        )
+    return Reread(
+        name=published.name,
+        title=source.title,
+        publisher=source.publisher,
+        date=source.date,
+        missing=source.missing,
+        remarks=tuple(remarks),
+        comparisons=tuple(_benchmark(one) for one in published.benchmarks),
+    )
+
+
+def _benchmark(one: Benchmark) -> Replanned:
+    (baseline, first), (arm, second) = one.pair
+    variations, remarks = _variations(first, second, baseline, arm)
+    confidence = one.confidence or _CONFIDENCE
+    if one.confidence is None:
+        remarks.append(f"no confidence is published: {_CONFIDENCE:.0%} is taken")
+    known = min((sample.n for sample in (first, second) if sample.n), default=0)
+    budget = known if known >= _LARGE else _BUDGET
+    if budget != known:
+        remarks.append(f"a budget of {_BUDGET:,} pairs is taken, as in a study")
+    timed = one.unit == "s" and one.metric == "wall time"
+    if not timed:
+        remarks.append("hours are unknown: it is not published how long a sample takes")
+    alpha = 1 - confidence
+    seconds = first.mean + second.mean if timed else None
+    effect = abs(math.log(second.mean / first.mean))
+    margins = [sample.margin_of_error for sample in (first, second) if sample.margin_of_error is not None]
+    at_once = one.layout == "fixed slots"
+    together = max(first.mean, second.mean) if at_once else first.mean + second.mean
+    return Replanned(
+        name=one.name,
+        metric=one.metric,
+        unit=one.unit,
+        schedule=one.schedule,
+        baseline=baseline,
+        arm=arm,
+        baseline_sample=first,
+        arm_sample=second,
+        confidence=confidence,
+        budget=budget,
+        change=second.mean / first.mean - 1,
+        margin=math.hypot(*margins) / first.mean if len(margins) == 2 else None,
+        least=power.least_pairs(alpha, budget),
+        hours=known * together / 3600 if timed and known else None,
+        assumed=tuple(_assumed(rho, variations, effect, alpha, budget, seconds) for rho in ASSUMED),
+        cannot=_CANNOT[one.layout],
+        remarks=tuple(remarks),
+    )
+
+
+def _variations(first: Sample, second: Sample, baseline: str, arm: str) -> tuple[tuple[float, float], list[str]]:
+    """sd/mean of both; where only one is published, it is taken for the other too."""
+    known = [sample.sd / sample.mean if sample.sd is not None else None for sample in (first, second)]
+    found = next((value for value in known if value is not None), None)
+    if found is None:
+        raise ValueError(f"neither {baseline} nor {arm} has a standard deviation")
+    remarks = [
+        f"no deviation of {name} is published: that of the other arm is taken"
+        for name, value in zip((baseline, arm), known, strict=True)
+        if value is None
+    ]
+    one, other = (found if value is None else value for value in known)
+    return (one, other), remarks
+
+
+def _assumed(  # noqa: PLR0917
+    rho: float, variations: tuple[float, float], effect: float, alpha: float, budget: int, seconds: float | None
+) -> Assumed:
+    one, other = variations
+    sd = math.sqrt(one**2 + other**2 - 2 * rho * one * other)
+    median = power.pairs_for_assurance(effect / sd, power.KNOWN, alpha, chance=0.5, budget=budget)
+    pairs = power.pairs_for_assurance(effect / sd, power.KNOWN, alpha, chance=0.9, budget=budget)
+    hours = None if pairs is None or seconds is None else pairs * seconds / 3600
+    return Assumed(correlation=rho, sd=sd, median=median, pairs=pairs, hours=hours)

@@ -2,6 +2,14 @@
 
 Nothing here is judged. A figure over time is of one attempt, the middle one of its arm by the cell's metric: a mean of
 several would show an attempt that never was.
+
+What the kernel did around the slowest operations of an attempt, by the machine's counters of the same seconds. Pure.
+
+That two things fell into one second is no proof that one caused the other: so beside what was counted there stands what
+is usual, the median over the readings of the measured part. The counters are the whole machine's.
+
+Sources of the counters: Documentation/admin-guide/mm/transhuge.rst and accounting/psi.rst of the Linux kernel, and
+mm/vmstat.c for the names.
 """
 
 from __future__ import annotations
@@ -9,35 +17,160 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from hugewise.analysis.line_up import EVENTS, between
 from hugewise.errors import RunError
 from hugewise.model.metric import Metric
-from hugewise.model.over_time import ArmFootprint, ArmOverTime, ArmStall, IdleMemory, SamplerCost, TailQuantile
+from hugewise.model.over_time import (
+    MOST_SHARE,
+    ArmFootprint,
+    ArmOverTime,
+    ArmStall,
+    IdleMemory,
+    SamplerCost,
+    SampleSeries,
+    Stall,
+    TailQuantile,
+)
 from hugewise.model.results import Comparison
-from hugewise.model.sampled import MOST_SHARE, SampleSeries, Stall
 from hugewise.model.trial import Attempt, Block
+from hugewise.stats.classical import survival
 from hugewise.stats.method import Contrast
-from hugewise.stats.survival import survival
-from hugewise.stats.unjudged import Unjudged
-from hugewise.store.samples import samples
+from hugewise.stats.sequential import Unjudged
+from hugewise.store.dataset import samples
 
-__all__ = [
-    "QUANTILES",
-    "BesideJudged",
-    "footprints",
-    "idle_memory",
-    "sampler_cost",
-    "series_of_arms",
-    "tail",
-    "worst_stalls",
-]
+_FAULT = "anon_fault_alloc"
+_MICROSECOND = 1e-6
+_MOST = 10  # stalls of an attempt that are kept
+
+
+def _of(*names: str, factor: float = 1.0) -> Callable[[SampleSeries, int, int], float | None]:
+    """The sum of how far counters rose between two readings; None where one of them is not known."""
+
+    def rise(series: SampleSeries, first: int, last: int) -> float | None:
+        rises = [_rise(series, name, first, last) for name in names]
+        known = [each for each in rises if each is not None]
+        return factor * sum(known) if known and len(known) == len(rises) else None
+
+    return rise
+
+
+def _beginning(start: str) -> Callable[[SampleSeries, int, int], float | None]:
+    """The same of all counters whose names begin so."""
+
+    def rise(series: SampleSeries, first: int, last: int) -> float | None:
+        names = [name for each in (series.constant, series.changed) for name in each if name.startswith(start)]
+        return _of(*names)(series, first, last)
+
+    return rise
+
+
+def _cleared(series: SampleSeries, first: int, last: int) -> float | None:
+    """Bytes in huge pages that faults were given, all of which the kernel cleared meanwhile."""
+    sizes = [name.split(".")[1] for each in (series.constant, series.changed) for name in each if _is_fault(name)]
+    rises = [(int(size), _rise(series, f"thp.{size}.{_FAULT}", first, last)) for size in sizes]
+    known = [size * rise for size, rise in rises if rise is not None]
+    return float(sum(known)) if known and len(known) == len(rises) else None
+
+
+def _is_fault(name: str) -> bool:
+    return name.startswith("thp.") and name.endswith(f".{_FAULT}")
+
+
+def _rise(series: SampleSeries, name: str, first: int, last: int) -> int | None:
+    """How far it rose; None where it was not read, or fell (a counter that began anew)."""
+    values = series.column(name)
+    if values is None:
+        return None
+    before, after = values[first], values[last]
+    return None if before is None or after is None or after < before else after - before
+
+
+EVENTS: Mapping[str, tuple[Callable[[SampleSeries, int, int], float | None], str]] = {
+    "compaction_stalls": (_of("vmstat.compact_stall"), "allocations that waited for compaction"),
+    "compaction_pages": (
+        _of("vmstat.compact_migrate_scanned"),
+        "base pages that compaction scanned in order to move them, in whatever context",
+    ),
+    "huge_faults": (
+        _of("vmstat.thp_fault_alloc"),
+        "page faults that were given a transparent huge page of the PMD size",
+    ),
+    "huge_bytes_cleared": (_cleared, "bytes in huge pages of any size that faults were given, which are cleared first"),
+    "huge_fallbacks": (_of("vmstat.thp_fault_fallback"), "faults that were to have one and got base pages"),
+    "collapsed_pages": (_of("khugepaged.pages_collapsed"), "huge pages that khugepaged has made"),
+    "khugepaged_scans": (_of("khugepaged.full_scans"), "passes of khugepaged over all memory that ended"),
+    "split_pages": (
+        _of("vmstat.thp_split_page", "vmstat.thp_split_pmd"),
+        "huge pages, and mappings of huge pages, that were split",
+    ),
+    "begun": (
+        _of("processes.last_pid"),
+        "processes and threads that began (forks; the difference of the numbers that were given last)",
+    ),
+    "faults": (_of("vmstat.pgfault"), "page faults"),
+    "major_faults": (_of("vmstat.pgmajfault"), "page faults that waited for a disk"),
+    "swapped_pages": (_of("vmstat.pswpin", "vmstat.pswpout"), "base pages swapped in and out"),
+    "reclaim_stalls": (_beginning("vmstat.allocstall"), "allocations that reclaimed memory themselves"),
+    "memory_stalled_s": (
+        _of("pressure.memory.some", factor=_MICROSECOND),
+        "seconds in which a task waited for memory (PSI)",
+    ),
+    "cpu_stalled_s": (_of("pressure.cpu.some", factor=_MICROSECOND), "seconds in which a task waited for a CPU (PSI)"),
+}
+"""What is counted between two readings, by name, with what it is. Values are of the whole machine."""
+
+
+def between(series: SampleSeries, first: int, last: int) -> dict[str, float]:
+    """What was counted between the readings `first` and `last`; what the machine does not count is not there."""
+    found = {name: rise(series, first, last) for name, (rise, _) in EVENTS.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def lined_up(series: SampleSeries, stalls: Sequence[Stall]) -> tuple[Stall, ...]:
+    """The worst stalls with what was counted between the last reading before each and the first one after it."""
+    inside = [place for place, t in enumerate(series.t_s) if 0 <= t <= series.length_s]
+    usual = _usual(series, inside)
+    found = []
+    for stall in sorted(stalls, key=lambda one: -one.latency_s)[:_MOST]:
+        around = _around(series.t_s, stall.at_s, stall.at_s + stall.latency_s)
+        if around is None:
+            found.append(stall)
+            continue
+        first, last = around
+        found.append(
+            msgspec.structs.replace(
+                stall,
+                from_s=series.t_s[first],
+                to_s=series.t_s[last],
+                events=between(series, first, last),
+                usual=usual,
+            )
+        )
+    return tuple(found)
+
+
+def _around(times: Sequence[float], begin: float, end: float) -> tuple[int, int] | None:
+    before = [place for place, t in enumerate(times) if t <= begin]
+    after = [place for place, t in enumerate(times) if t >= end]
+    return (before[-1], after[0]) if before and after else None
+
+
+def _usual(series: SampleSeries, inside: Sequence[int]) -> dict[str, float]:
+    """What was counted a second from one reading of the measured part to the next: the median of what is known."""
+    spans = [(between(series, first, last), series.t_s[last] - series.t_s[first]) for first, last in pairwise(inside)]
+    rates = [{name: value / length for name, value in one.items()} for one, length in spans if length > 0]
+    found: dict[str, list[float]] = {}
+    for one in rates:
+        for name, rate in one.items():
+            found.setdefault(name, []).append(rate)
+    return {name: statistics.median(several) for name, several in found.items()}
+
 
 QUANTILES: Mapping[str, tuple[float, int]] = {
     "p50_us": (0.5, 1),
@@ -237,10 +370,10 @@ def series_of_arms(
             problems.append(f"what {arm} did over time is not shown: {error.message.replace(f'{run}/', '')}")
             continue
         if series is not None:
-            yield shown(arm, middle, series, len(ordered))
+            yield thinned(arm, middle, series, len(ordered))
 
 
-def shown(arm: str, attempt: Attempt, series: SampleSeries, of: int) -> ArmOverTime:
+def thinned(arm: str, attempt: Attempt, series: SampleSeries, of: int) -> ArmOverTime:
     """A series as it is shown: memory by page size at each reading, events between readings, latencies by second."""
     every = max(1, math.ceil(len(series.t_s) / _MOST_POINTS))
     places = sorted({*range(0, len(series.t_s), every), *([len(series.t_s) - 1] if series.t_s else [])})

@@ -1,30 +1,163 @@
-"""What the runs of many hosts say together, from their summaries: each host, each stratum, and the fleet."""
+"""What the runs of many hosts say together, from their summaries: each host, each stratum, and the fleet.
+
+What a host's run brings to its fleet, small: a fleet's report reads these, and no attempt again.
+
+It is made once of a run that was read under its hash chain: a run of tens of thousands of attempts takes seconds, and a
+fleet has hundreds of them.
+
+How high the values of each class of hosts are: of the middle host, and of the hosts at both ends.
+
+Levels say nothing of an effect, which is one of pairs on a host; they say what a class of machines is like.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
 
 import msgspec
 
-from hugewise.analysis.host_summary import HostComparison, HostSummary
+from hugewise.analysis import analysis, combining
 from hugewise.errors import UserError
-from hugewise.model.fleet import (
-    FleetComparison,
-    HostEffect,
-    PooledEffect,
-    ProductOfEvidence,
-    WithoutHost,
-)
+from hugewise.model.fleet import FleetComparison, HostEffect, PooledEffect, ProductOfEvidence, StratumLevel, WithoutHost
 from hugewise.model.metric import Metric
-from hugewise.model.results import Verdict
-from hugewise.stats import pooling, strata
-from hugewise.stats.evidence import Combined, RunEvidence
+from hugewise.model.results import CellResult, Comparison, LeftOut, Results, Verdict
+from hugewise.model.two_runs import ArmLevel
+from hugewise.stats import pooling
+from hugewise.stats.evidence import ALL, Combined, RunEvidence, over_strata
 from hugewise.stats.heterogeneity import Hosts, TypicalEffect
+from hugewise.stats.method import Method
 from hugewise.stats.pairs import ratio_of
-from hugewise.stats.pooling import Held
+from hugewise.stats.pooling import Held, HostEstimate, estimate_of
+from hugewise.store.folder import RunFolder
+from hugewise.store.records import Run
 
-__all__ = ["MeasuredHost", "compared"]
+FORMAT = 1
+"""Rises when what is in it is made in another way: one that was kept is then made anew."""
+
+
+class HostComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One comparison of the typical ratio: what the host says by itself, and its estimate for the fleet.
+
+    estimate   in the logarithm, with what pooling asks; None with the reason in `absent`
+    """
+
+    cell: str
+    found: Comparison
+    estimate: HostEstimate | None
+    absent: str = ""
+
+
+class HostCell(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell as the host measured it: its levels by arm."""
+
+    cell: str
+    workload: str
+    metric: Metric
+    baseline: str
+    levels: tuple[ArmLevel, ...]
+
+
+class HostSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a host. `hash` is its last running hash, `study_digest` that of its study.
+
+    evidence   what its e-values are and what must be the same for them to be multiplied; None where its method has none
+    """
+
+    format: int = FORMAT
+    run: str
+    hash: str | None
+    study: str
+    question: str
+    study_digest: str
+    seed_hash: str
+    mechanism: str
+    method: str
+    state: str
+    started: float
+    ended: float
+    confidence: float
+    margin: float
+    blocks: int
+    attempts: int
+    host: Mapping[str, Any]
+    left_out: tuple[LeftOut, ...]
+    disturbances: int
+    cells: tuple[HostCell, ...]
+    comparisons: tuple[HostComparison, ...]
+    evidence: RunEvidence | None
+
+
+def summarised(path: Path) -> HostSummary:
+    """Of the run in the folder `path`, which is read whole. Raises RunError, UserError."""
+    return summary_of(RunFolder(path).read())
+
+
+def summary_of(run: Run) -> HostSummary:
+    """Of a run that was read. Raises RunError, UserError."""
+    found = analysis.judge_run(run)
+    results = analysis.results_of(run, found)
+    own = {(cell.id, cell.metric.name) for cell in run.opened.cells}  # what is judged beside it is not pooled
+    methods = {
+        (method.contrast.cell, method.contrast.arm): method
+        for method, _ in reversed(found)
+        if (method.contrast.cell, method.contrast.metric.name) in own
+    }
+    return HostSummary(
+        run=results.run,
+        hash=run.hash,
+        study=results.study,
+        question=results.question,
+        study_digest=run.opened.digest,
+        seed_hash=results.seed_hash,
+        mechanism=results.mechanism,
+        method=run.study.method,
+        state=results.state,
+        started=results.started,
+        ended=results.ended,
+        confidence=results.confidence,
+        margin=results.margin,
+        blocks=results.blocks_complete,
+        attempts=len(results.attempts),
+        host=results.host,
+        left_out=results.left_out,
+        disturbances=len(results.disturbances),
+        cells=tuple(map(_cell, results.cells)),
+        comparisons=tuple(
+            _comparison(cell, one, methods[cell.cell, one.arm]) for cell in results.cells for one in cell.comparisons
+        ),
+        evidence=_comparison_evidence(run, results),
+    )
+
+
+def _cell(cell: CellResult) -> HostCell:
+    return HostCell(
+        cell=cell.cell,
+        workload=cell.workload,
+        metric=cell.metric,
+        baseline=cell.baseline,
+        levels=tuple(map(ArmLevel.of, cell.arms)),
+    )
+
+
+def _comparison(cell: CellResult, one: Comparison, method: Method) -> HostComparison:
+    estimate = estimate_of(method, refused=one.reason if one.verdict == "none" else "")
+    if isinstance(estimate, str):
+        return HostComparison(cell=cell.cell, found=one, estimate=None, absent=estimate)
+    return HostComparison(cell=cell.cell, found=one, estimate=estimate)
+
+
+def _comparison_evidence(run: Run, results: Results) -> RunEvidence | None:
+    """Of each cell's own metric."""
+    if run.study.method != "sequential":
+        return None
+    own = {(cell.id, cell.metric.name) for cell in run.opened.cells}
+    found = combining.carried(run, results)
+    kept = tuple(one for one in found.comparisons if (one.cell, one.metric) in own)
+    return msgspec.structs.replace(found, comparisons=kept)
+
 
 Key = tuple[str, str, str, str]
 """Cell, arm, baseline, metric."""
@@ -104,7 +237,7 @@ def compared(
                 _stratum(part, metrics[key], verdicts.get((key, part.stratum)), evidence.get((key, part.stratum), ()))
                 for part in each
             ),
-            fleet=_whole(each, fleet[key], metrics[key], verdicts.get((key, strata.ALL)), evidence.get((key, ""), ())),
+            fleet=_whole(each, fleet[key], metrics[key], verdicts.get((key, ALL)), evidence.get((key, ""), ())),
         )
         for key, each in parts.items()
     )
@@ -140,7 +273,7 @@ def _asked(key: Key, metric: Metric, parts: Sequence[_Part], fleet: TypicalEffec
         if part.typical is not None and not _failing(part):
             yield _Asked(key, part.stratum, part.typical)
     if len(parts) > 1 and not isinstance(fleet, str) and not any(map(_failing, parts)):
-        yield _Asked(key, strata.ALL, fleet)
+        yield _Asked(key, ALL, fleet)
 
 
 def _failing(part: _Part) -> list[str]:
@@ -311,7 +444,7 @@ def _evidence(measured: Sequence[MeasuredHost], alpha: float) -> dict[tuple[Key,
     if not sources:
         return {}
     try:
-        together = strata.over_strata(sources, alpha)
+        together = over_strata(sources, alpha)
     except ValueError as error:
         raise UserError(str(error), hint="each host needs coins of its own: take the copy out of the fleet") from None
     found: dict[tuple[Key, str], list[ProductOfEvidence]] = {}
@@ -338,3 +471,35 @@ def _product(one: Combined) -> ProductOfEvidence:
 def _several(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"
+
+
+_Arm = tuple[str, str, str, str]  # stratum, cell, metric, arm
+
+
+def levels(measured: Sequence[MeasuredHost]) -> Iterator[StratumLevel]:
+    """Of each stratum, cell and arm, in the order of the hosts."""
+    found: dict[_Arm, list[ArmLevel]] = {}
+    for host in measured:
+        for each in host.summary.cells:
+            for one in each.levels:
+                found.setdefault((host.stratum, each.cell, each.metric.name, one.arm), []).append(one)
+    for (stratum, cell, metric, arm), several in found.items():
+        medians = [one.median for one in several if one.median is not None]
+        yield StratumLevel(
+            stratum=stratum,
+            cell=cell,
+            arm=arm,
+            metric=metric,
+            hosts=len(medians),
+            n=sum(one.n for one in several),
+            median=median(medians) if medians else None,
+            least=min(medians, default=None),
+            most=max(medians, default=None),
+            low=_middle([one.low for one in several]),
+            high=_middle([one.high for one in several]),
+        )
+
+
+def _middle(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

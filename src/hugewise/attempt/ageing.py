@@ -15,18 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from hugewise.errors import MachineError
-from hugewise.host import pagesets
-from hugewise.host.fragmenter import Fragmenter, compact
+from hugewise.host import page_state
 from hugewise.host.ledger import JournalRecord
-from hugewise.host.swap import SwapFile
-from hugewise.machine.free_memory import free_memory
-from hugewise.machine.proc import meminfo
+from hugewise.host.page_state import Fragmenter, SwapFile, compact
+from hugewise.machine.proc import free_memory, meminfo
 from hugewise.model import age
 from hugewise.model.age import FreeMemory, MemoryAge
 from hugewise.model.host import Host
 from hugewise.quantity import readable_size
-
-__all__ = ["Ageing", "floor_of"]
 
 _TRIES = 3
 _SLAB = "2"  # to drop_caches: inodes and names, which cannot be moved; data of files stay
@@ -112,7 +108,7 @@ class Ageing:
         """Pages that are pinned then."""
         if self._fragmenter is None or not self._fragmenter.lives:
             self._end()
-            pagesets.drain(self.host, self.note)
+            page_state.drain(self.host, self.note)
             self._fragmenter = Fragmenter(self.host, floor_of(self.host), self.note)
         # Half of what is allowed: others give memory back until the attempt begins.
         return self._fragmenter.hold(age.allowed(self.free().all, need) // 2).pinned
@@ -122,7 +118,7 @@ class Ageing:
             return 0
         self._end()
         for tried in range(_TRIES):
-            pagesets.drain(self.host, self.note)
+            page_state.drain(self.host, self.note)
             if tried:
                 with suppress(OSError):
                     self.host.write(_DROP, _SLAB)

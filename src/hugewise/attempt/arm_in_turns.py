@@ -12,16 +12,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hugewise.attempt.context import AttemptState
 from hugewise.attempt.outcome import Problem
-from hugewise.attempt.performance import Performance
+from hugewise.attempt.service import ServiceDriver
 from hugewise.attempt.stage import StageError, ends
 from hugewise.attempt.turns import Side
-from hugewise.attempt.underway import Work
 from hugewise.errors import HugewiseError
-from hugewise.host import tolerance
+from hugewise.host import freezer
 from hugewise.model.design import SEQUENTIAL
-
-__all__ = ["EVENTS", "ArmInTurns", "CannotTakeTurnsError"]
 
 EVENTS = "events.jsonl"
 """What the launcher of a timed command says, in the attempt's folder."""
@@ -38,7 +36,7 @@ class ArmInTurns:
     early  whether its client ended before all turns were over
     """
 
-    work: Work
+    work: AttemptState
     side: Side
     rests: list[tuple[float, float]] = field(default_factory=list)
     frozen: float | None = None
@@ -58,9 +56,9 @@ class ArmInTurns:
         self.work.leaf.kill()
 
     @property
-    def play(self) -> Performance | None:
+    def play(self) -> ServiceDriver | None:
         """Of an arm with servers."""
-        return self.work.play if isinstance(self.work.play, Performance) else None
+        return self.work.play if isinstance(self.work.play, ServiceDriver) else None
 
     def freeze(self) -> None:
         """Raises StageError."""
@@ -97,13 +95,13 @@ class ArmInTurns:
             return self._works(self.play, until) if self.play.fixed else self._serves(self.play, until)
         if ends([], [self.side.running], until) or (self._leaving() and ends([], [self.side.running], None)):
             return True
-        if (why := tolerance.intolerant(self.work.leaf.processes())) is not None:
+        if (why := freezer.unfreezable_reason(self.work.leaf.processes())) is not None:
             raise CannotTakeTurnsError(
                 self.work, f"{why}; such a command is compared one after the other: {SEQUENTIAL}"
             )
         return False
 
-    def _works(self, play: Performance, until: float) -> bool:
+    def _works(self, play: ServiceDriver, until: float) -> bool:
         """Whom it talks to is its own server, which stands still when it does."""
         stages, processes = [play.stage], [self.side.running]
         try:
@@ -112,7 +110,7 @@ class ArmInTurns:
             self.fall(error)
         return True
 
-    def _serves(self, play: Performance, until: float) -> bool:
+    def _serves(self, play: ServiceDriver, until: float) -> bool:
         try:
             if not ends([play.stage], [self.side.running], until):
                 return play.has_done()
@@ -155,6 +153,6 @@ class ArmInTurns:
 class CannotTakeTurnsError(StageError):
     """An arm cannot take turns."""
 
-    def __init__(self, work: Work, message: str) -> None:
+    def __init__(self, work: AttemptState, message: str) -> None:
         super().__init__(message)
         self.work = work

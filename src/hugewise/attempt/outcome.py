@@ -1,33 +1,179 @@
-"""What the probe's events of one attempt mean: its state, its metrics, its delivery. Pure."""
+"""What the probe's events of one attempt mean: its state, its metrics, its delivery. Pure.
+
+What an attempt's counters say, as metrics. Pure.
+
+A counter that shared its place with others ran for a part of the time, and its value is scaled from that: it is no
+measurement of the rest, so that its metric is null, with the share and the estimate as its reason.
+
+Did the pages that a policy promises really back the attempt? Judged by the proof alone, never by the time.
+
+What the programs of an attempt said, read: a value that can be kept, or the reason why the attempt failed.
+
+A program that is measured may print anything, so that nothing that a workload's reader does with it may end the run.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
 
-from hugewise.attempt import counts, delivery
+from hugewise import reading
 from hugewise.machine import probe
 from hugewise.machine.noise import Difference
-from hugewise.model.metric import OPERATIONS, RATES, WALL_US
+from hugewise.machine.probe import Count
+from hugewise.model.metric import COUNTERS, OPERATIONS, RATES, SUMS, WALL_US, Sum, label
 from hugewise.model.pages import PageTarget
-from hugewise.model.scene import Reading, RoleUse
+from hugewise.model.scene import Outputs, Reading, RoleUse, Staged
 from hugewise.model.trial import AttemptState, Delivery
-from hugewise.model.workload import Proof
+from hugewise.model.workload import Hearing, ParameterValue, Proof
+from hugewise.quantity import format_size
+from hugewise.reading import AbsentError, UnreadableError
 
-__all__ = [
-    "Outcome",
-    "Problem",
-    "coverage_proof",
-    "heard",
-    "layout",
-    "outcome",
-    "staged",
-    "with_footprint",
-    "with_kernel_work",
-]
+_MOST_EVENTS = 8  # of one role
+
+
+def counter_metrics(
+    counts: Mapping[str, Count], elsewhere: Mapping[str, str] | None = None
+) -> tuple[dict[str, float | None], dict[str, str]]:
+    """The metrics that are counters, and the reasons of those without a value.
+
+    `elsewhere`: by label why an event was not asked for in this attempt. What only some processors count by mode is
+    left out where nobody asked for it.
+    """
+    elsewhere = {} if elsewhere is None else elsewhere
+    metrics: dict[str, float | None] = {}
+    absent: dict[str, str] = {}
+    for counter in COUNTERS:
+        if counter.metric is not None:
+            _take(metrics, absent, counter.metric.name, _whole(counter.event, counts, elsewhere))
+    for one in SUMS:
+        found = _sum(one, counts, elsewhere)
+        if found is not None or one.mode == "all":
+            _take(metrics, absent, one.metric.name, f"{one.roles[0]} was not counted" if found is None else found)
+    return metrics, absent
+
+
+def _take(metrics: dict[str, float | None], absent: dict[str, str], name: str, found: float | str) -> None:
+    metrics[name] = None if isinstance(found, str) else found
+    if isinstance(found, str):
+        absent[name] = found
+
+
+def _whole(name: str, counts: Mapping[str, Count], elsewhere: Mapping[str, str]) -> float | str:
+    """A count of all of the time, or why there is none."""
+    count = counts.get(name)
+    if count is None:
+        return elsewhere.get(name, f"{name} was not counted")
+    if count.value is None:
+        return count.reason or f"{name} was not counted"
+    if not count.whole:
+        share = count.running_ns / count.enabled_ns
+        return f"it ran {share:.0%} of the time, as it shared a counter: {count.value:,} is an estimate, and not judged"
+    return count.value
+
+
+def _sum(one: Sum, counts: Mapping[str, Count], elsewhere: Mapping[str, str]) -> float | str | None:
+    """The sum of what was asked for of its roles; None where nothing was, here or in other blocks."""
+    total, found = 0.0, False
+    for name in _labels(one.roles, one, {**elsewhere, **counts}):
+        value = _whole(name, counts, elsewhere)
+        if isinstance(value, str):
+            return value
+        total, found = total + value, True
+        if name.startswith("l1_misses"):
+            for less in _labels(one.less, one, {**elsewhere, **counts}):
+                taken = _whole(less, counts, elsewhere)
+                if isinstance(taken, str):
+                    return taken
+                total -= taken
+    if not found:
+        return None
+    return total if total >= 0 else "more misses of the second level than of the first were counted"
+
+
+def _labels(roles: tuple[str, ...], one: Sum, known: Mapping[str, object]) -> Iterator[str]:
+    """The labels of the roles that anybody asked for."""
+    for role in roles:
+        for index in range(_MOST_EVENTS):
+            if (name := label(role, one.mode, index)) in known:
+                yield name
+
+
+_KINDS = {"base": ("anon", "shmem"), "thp": ("anon", "shmem"), "mthp": ("anon", "shmem"), "hugetlb": ("hugetlb",)}
+
+
+def total_coverage(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The sum of several processes' coverage, in bytes by `kind:page size`; empty entries are left out."""
+    added: Counter[str] = Counter()
+    for part in parts:
+        added.update(part)
+    return {key: size for key, size in sorted(added.items()) if size}
+
+
+def judge_delivery(
+    target: PageTarget,
+    coverage: Mapping[str, int],
+    *,
+    proof: Proof,
+    source: str,
+    share: float,
+    base_above: float,
+    thp_disabled: bool | None = None,
+    problem: str | None = None,
+) -> Delivery:
+    """Hold `coverage` (bytes by `kind:page size`) against `target`.
+
+    Delivered means: at least `share` of the bytes at the promised size; for base pages at most `base_above` of the
+    bytes above the base size. What cannot be told apart counts for neither side: where it could decide, the delivery
+    is unproven (None). `share` 0 demands nothing: the setting itself is judged (intention to treat); what was found is
+    still told, or why nothing was. `problem` says why there is no proof, if there is none.
+    """
+    whole = sum(coverage.values())
+    stated = sum(coverage.get(f"{kind}:{target.size}", 0) for kind in _KINDS.get(target.kind, ()))
+    unknown = coverage.get("unproven", 0)
+    part = stated / whole if whole and target.kind != "any" else None
+
+    def verdict(delivered: bool | None, reason: str | None = None) -> Delivery:
+        return Delivery(
+            target=target,
+            delivered=delivered,
+            share=part,
+            coverage=coverage,
+            proof=proof,
+            source=source,
+            reason=reason,
+        )
+
+    if target.kind == "any":
+        return verdict(True)
+    if part is None:
+        return verdict(True if share == 0 else None, problem or "no memory was found to prove it by")
+    if share == 0:
+        return verdict(True)
+    needed = 1 - base_above if target.kind == "base" else share
+    if part >= needed:
+        return verdict(True)
+    if part + unknown / whole >= needed:
+        return verdict(None, "these page sizes cannot be told apart without root (unproven)")
+    return verdict(False, _why(target, coverage, part, thp_disabled))
+
+
+def _why(target: PageTarget, coverage: Mapping[str, int], part: float, thp_disabled: bool | None) -> str:
+    if target.kind == "base":
+        above = max((key for key in coverage if key != "unproven"), key=lambda key: int(key.split(":")[1]))
+        return f"larger pages were used ({above.split(':')[0]} {format_size(int(above.split(':')[1]))})"
+    found = f"{part:.1%} of the memory at {format_size(target.size)}"
+    if thp_disabled and target.kind in ("thp", "mthp"):
+        return f"the program disabled THP for itself ({found})"
+    if target.kind == "hugetlb":
+        return f"the pool was too short, or the program did not map from it ({found})"
+    return f"memory too small, unaligned or fragmented for the page size, or freed before the end ({found})"
+
 
 # How far the page faults of a twin may be from those of the attempt that it stands for. Seen in 16 attempts of builds
 # and transcodes: at most 1.2%, and 78% where the attempt alone had found the pool empty. Beside it, some that any start
@@ -159,7 +305,7 @@ def outcome(
     user, system = (None, None) if usage is None else (usage.user_s, usage.system_s)
     times = {"wall_s": wall, "cpu_s": cpu, "user_s": user, "system_s": system}
     found = msgspec.structs.replace(found, metrics={**times, "peak_bytes": peak})
-    found = found.adding(*counts.values(counted, elsewhere))
+    found = found.adding(*counter_metrics(counted, elsewhere))
     if result is not None and "cpu_s" not in result.metrics:
         # Of the timed region, as its counters are: setting up is as long as the work of some.
         told = {name: result.facts.get(name) for name in ("user_s", "system_s")}
@@ -243,7 +389,7 @@ def staged(
     if seconds is not None:
         found = found.adding({"wall_s": seconds})
     if servers is not None:
-        values, why = counts.values({} if isinstance(counted, str) else counted.values, elsewhere)
+        values, why = counter_metrics({} if isinstance(counted, str) else counted.values, elsewhere)
         found = found.adding(values, counted if isinstance(counted, str) else why)
         faults = values["page_faults"] if servers.faults is None else servers.faults
         found = found.adding(
@@ -260,7 +406,7 @@ def staged(
     return msgspec.structs.replace(found, cpu_s=found.metrics.get("cpu_s"), absent={**found.absent, **absent})
 
 
-def heard(found: Outcome, said: Mapping[str, float] | str) -> Outcome:
+def with_output(found: Outcome, said: Mapping[str, float] | str) -> Outcome:
     """`found` with the metrics that a command's output holds; failed, with the reason, where it does not hold them."""
     if isinstance(said, str):
         return found.failed(said) if found.state == "accepted" else found
@@ -309,7 +455,7 @@ def coverage_proof(
     """
     seen = events if twin is None else twin
     scanned = [event for event in seen if isinstance(event, probe.Coverage)]
-    found: Mapping[str, int] = delivery.total(event.bytes for event in scanned)
+    found: Mapping[str, int] = total_coverage(event.bytes for event in scanned)
     source = scanned[0].source if scanned else source
     named: Proof = "twin" if twin is not None else proof
     error = last(seen, probe.Error)
@@ -325,7 +471,7 @@ def coverage_proof(
     elif given_back:
         # What remained at the exit is no proof of what was used.
         found, problem = {}, problem or "most of its memory was given back before it could be scanned"
-    return delivery.judge(
+    return judge_delivery(
         target,
         found,
         proof=named,
@@ -365,3 +511,50 @@ def _given_back(events: Sequence[probe.Event], found: Mapping[str, int]) -> bool
     """Whether a command's processes had given back most of their memory when they were scanned at exit."""
     usage = last(events, probe.Usage)
     return usage is not None and usage.peak_bytes >= _WORTH_PROVING and sum(found.values()) < usage.peak_bytes / 2
+
+
+_MOST = 64 << 20  # bytes of what a program printed
+_TAIL = 1 << 16  # bytes of it in which its last lines are looked for
+_LONGEST = 2000  # characters of a fact, a mark or a reason
+
+
+def printed(path: Path) -> str:
+    """What a program printed into that file; empty where there is none. Raises UnreadableError."""
+    try:
+        return reading.content(path, _MOST).decode("utf-8", "replace")
+    except AbsentError:
+        return ""
+    except UnreadableError as error:
+        raise UnreadableError(f"its {path.name}: {error.reason}") from error
+
+
+def last_lines(path: Path, lines: int) -> list[str]:
+    """The last lines that a program printed, without those that are empty; none of a file that cannot be read."""
+    try:
+        told = reading.content(path, _TAIL, part="tail").decode("utf-8", "replace")
+    except UnreadableError:
+        return []
+    return [line.strip() for line in told.splitlines() if line.strip()][-lines:]
+
+
+def read(workload: Staged, outputs: Outputs, values: Mapping[str, ParameterValue]) -> Reading:
+    """What the outputs of a staged workload mean. Raises UnreadableError."""
+    with reading.believing("its output"):
+        found = workload.read(outputs, values)
+        for name, value in found.metrics.items():
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise UnreadableError(f"{name} is {value}, which is no measurement")
+        if not all(map(math.isfinite, found.series)):
+            raise UnreadableError("its rate in some second is no number")
+        msgspec.json.encode(found)  # as it will be kept
+    facts = {name: fact[:_LONGEST] if isinstance(fact, str) else fact for name, fact in found.facts.items()}
+    problem = None if found.problem is None else found.problem[:_LONGEST]
+    return msgspec.structs.replace(
+        found, facts=facts, problem=problem, marks=tuple(mark[:_LONGEST] for mark in found.marks)
+    )
+
+
+def parse_output(workload: Hearing, draft: Path, values: Mapping[str, ParameterValue]) -> Mapping[str, float]:
+    """The metrics in what a command printed into the attempt's folder. Raises UnreadableError."""
+    with reading.believing("its output"):
+        return workload.hear(printed(draft / "stdout"), printed(draft / "stderr"), values)

@@ -1,36 +1,124 @@
-"""What is stored of an attempt: its outcome, the proof of its pages, and what the host did meanwhile."""
+"""What is stored of an attempt: its outcome, the proof of its pages, and what the host did meanwhile.
+
+What disturbed an attempt: rules over the counters before and after it (`hugewise.machine.noise`).
+
+Everything here only flags: an attempt is never dropped for its noise, since noise may be what the treatment itself
+causes. For the same reason the work of khugepaged, kcompactd and kswapd, compaction and pressure are recorded, but no
+rule judges them.
+
+What may be said of an attempt on an emulated machine: counts and sizes, and never a time. Pure.
+
+QEMU's TCG executes a guest's instructions exactly; it has no TLB, cache or pipeline of the guest's processor, and its
+clock is the host's, or with `-icount shift=0` one nanosecond an instruction (QEMU, docs/devel/tcg-icount.rst).
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from hugewise.attempt import believed, emulation, laying, outcome, over_time
-from hugewise.attempt.disturbances import disturbances
+from hugewise.attempt import context, launching, outcome
+from hugewise.attempt.context import AttemptState, Group
 from hugewise.attempt.launching import unsampled
 from hugewise.attempt.outcome import Outcome
-from hugewise.attempt.underway import Group, Work
 from hugewise.host.pool import pool_folder
 from hugewise.machine import noise, probe
+from hugewise.machine.noise import CPU, TICK, Difference
 from hugewise.model.age import pressed
+from hugewise.model.metric import COMMON, NOT_IN_EMULATION, Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.trial import Attempt, Delivery
 from hugewise.model.workload import Hearing, OwnPool
 from hugewise.plan.plan import Cell
 from hugewise.quantity import format_size
 from hugewise.reading import UnreadableError
-from hugewise.store import samples
+from hugewise.store import dataset
 from hugewise.study.tables import Validity
 
-__all__ = ["stored"]
+# Clock sources that cost a device access for each reading; every other one is read from the CPU itself.
+_SLOW_CLOCKS = ("hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies")
+_THP_TOLERANCE = 0.05  # share of memory: see `disturbances`
+
+
+def disturbances(change: Difference, rules: Validity) -> tuple[str, ...]:
+    """What broke the study's rules between two snapshots, a sentence each; empty when the host was quiet.
+
+    Both snapshots are to be taken while no attempt lives. Three rules need more than a comparison:
+
+    - steal is counted in clock ticks, so it must be above the rule by more than one tick;
+    - the load average contains the attempt itself, and earlier ones. The load of others is the average times their
+      share of the CPU time used between the snapshots, so that a program with many threads does not flag itself;
+    - huge pages of other programs flag when their amount changed: by any page of a hugetlb pool, or for transparent
+      ones by more than 5% of memory. Under an arm that turns THP on for the whole machine every program gets some;
+      a lower limit would flag that arm for what it does itself.
+    """
+    before, after = change.before, change.after
+    found: list[str] = []
+    capacity = change.elapsed_s * after.cpus
+    if capacity > 0 and change.steal_s - TICK > rules.steal * capacity:
+        found.append(f"steal {change.steal_s / capacity:.1%} of CPU time (rule: at most {rules.steal * 100:g}%)")
+    if change.other_load is not None and change.other_load > rules.load_per_cpu * after.cpus:
+        load = change.other_load / after.cpus
+        found.append(f"load of other processes {load:.1f} per CPU (rule: at most {rules.load_per_cpu:g})")
+    if rules.swap and change.swap_pages:
+        found.append(f"{change.swap_pages:,} pages swapped (rule: none)")
+    if rules.throttling:
+        if change.throttles:
+            found.append(f"throttled for heat at least {change.throttles:,} times (rule: none)")
+        found += [
+            f"{path.removeprefix(f'{CPU}/')} changed from {before.frequency.get(path)} to {value} (rule: no change)"
+            for path, value in after.frequency.items()
+            if before.frequency.get(path) != value
+        ]
+    if rules.clock_source:
+        if before.clock_source != after.clock_source:
+            found.append(f"clock source changed from {before.clock_source} to {after.clock_source} (rule: no change)")
+        elif after.clock_source in _SLOW_CLOCKS:
+            found.append(f"clock source {after.clock_source} is slow to read (rule: the CPU's own counter)")
+    if rules.other_huge_page_users:
+        found += _huge_page_users(change, after.memory_bytes)
+    return tuple(found)
+
+
+def _huge_page_users(change: Difference, memory_bytes: int | None) -> Iterator[str]:
+    for kind, delta in change.huge_in_use.items():
+        moved = f"huge pages of other programs ({kind}) changed by {delta / (1 << 20):+,.0f} MiB"
+        if kind.startswith("hugetlb:"):
+            if delta:
+                yield f"{moved} (rule: none)"
+        elif memory_bytes is not None and abs(delta) > _THP_TOLERANCE * memory_bytes:
+            yield f"{moved} (rule: at most {_THP_TOLERANCE:.0%} of memory)"
+
+
+def only_exact(found: Outcome, own: Sequence[Metric], counted: int | None = None) -> Outcome:
+    """`found` with what emulation counts exactly; everything else is null, with that reason.
+
+    `own` are the metrics of the workload beside the common ones; `counted` the instructions of the timed region where
+    the guest counts them.
+    """
+    kept = {metric.name for metric in (*COMMON, *own) if metric.emulated}
+    metrics = {name: value if name in kept else None for name, value in found.metrics.items()}
+    absent = {name: why for name, why in found.absent.items() if name in kept}
+    absent |= {name: NOT_IN_EMULATION for name in metrics if name not in kept}
+    if counted is not None:
+        metrics["instructions"] = counted
+        absent.pop("instructions", None)
+    return msgspec.structs.replace(found, metrics=metrics, absent=absent, cpu_s=None)
+
+
+def instructions(events: Sequence[probe.Event]) -> int | None:
+    """Instructions of a micro-workload's timed region, on a guest whose clock goes by them: its nanoseconds."""
+    result = outcome.last(events, probe.Result)
+    return None if result is None else result.wall_ns
+
 
 # Of the memory of an arm that takes turns: what a server takes and gives back meanwhile may have other pages.
 _CHANGED = 0.02
 
 
-def stored(group: Group, work: Work) -> Attempt:
+def stored(group: Group, work: AttemptState) -> Attempt:
     """The attempt as it is kept, from everything that its steps have found."""
     bench, cell, arm, trial, play = group.bench, group.cell, work.arm, work.trial, work.play
     assert group.before is not None and group.after is not None
@@ -72,7 +160,7 @@ def stored(group: Group, work: Work) -> Attempt:
         disturbances=(
             *(() if timeless else disturbances(host, _rules(group))),
             *play.marks,
-            *over_time.marks(found.sampled),
+            *launching.marks(found.sampled),
         ),
         environment_pad=trial.environment_pad,
         peak_bytes=(sum(play.peaks) or result.peak_bytes) if work.cgroup_peak is None else work.cgroup_peak,
@@ -85,22 +173,22 @@ def stored(group: Group, work: Work) -> Attempt:
         guest=work.backed.facts,
         begun=dict(play.begun) if play.served else _begun(work),
         aged=_aged(group, host),
-        laid={} if work.laid is None else laying.summary(work.laid),
+        laid={} if work.laid is None else context.summary(work.laid),
         sampled=found.sampled,
         unsampled=unread,
         stalls=found.stalls,
     )
 
 
-def _over_time(group: Group, work: Work, state: str, cpu_s: float | None) -> tuple[over_time.OverTime, str]:
+def _over_time(group: Group, work: AttemptState, state: str, cpu_s: float | None) -> tuple[launching.OverTime, str]:
     """What was counted over time, which lies in the attempt's folder then, and why it was not counted."""
     why = unsampled(group, work) or ("" if work.events else "nothing was launched")
     if state != "accepted" or not group.alone(work):
-        return over_time.OverTime(), why or f"the attempt was not accepted ({state})"
+        return launching.OverTime(), why or f"the attempt was not accepted ({state})"
     around = None if work.boarded.own else work.play.around  # which is by the clock of this host
-    found = over_time.over_time(work.events, around, cpu_s=cpu_s, base_size=work.site.base_size)
+    found = launching.over_time(work.events, around, cpu_s=cpu_s, base_size=work.site.base_size)
     if found.stored is not None:
-        samples.keep(work.draft, found.stored)
+        dataset.keep_samples(work.draft, found.stored)
     if found.sampled is None or found.sampled.period_s is None:
         return found, why or "the probe told no counters: see probe-stderr in the attempt's folder"
     return found, ""
@@ -119,19 +207,19 @@ def _aged(group: Group, host: noise.Difference) -> Mapping[str, int | float]:
     return {**group.aged, "swapped": host.swap_pages * group.works[0].site.base_size}
 
 
-def _begun(work: Work) -> dict[str, int]:
+def _begun(work: AttemptState) -> dict[str, int]:
     """What the command began, where it was followed."""
     exited = outcome.last(work.events, probe.Exit)
     counts = {} if exited is None else {name: getattr(exited, name) for name in ("forked", "executed", "threads")}
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def _proof(group: Group, work: Work, change: noise.Difference | None) -> Delivery:
+def _proof(group: Group, work: AttemptState, change: noise.Difference | None) -> Delivery:
     """What is proven of its pages; a layout that the library did not have, or pages that a server did not take by an
     option of its own, are not delivered, whatever is demanded.
     """
     found, cell, treatment = _backed(group, work, change), group.cell, work.arm.treatment
-    why = None if work.laid is None else laying.undelivered(work.laid, treatment)
+    why = None if work.laid is None else context.undelivered(work.laid, treatment)
     if isinstance(cell.workload, OwnPool):
         why = why or cell.workload.short(treatment, cell.given(work.arm), found.coverage)
     if work.arm.kernel is None:  # in a guest the pages are of a pool of its own
@@ -154,7 +242,7 @@ def _of_others(group: Group, treatment: Treatment, coverage: Mapping[str, int]) 
     return None
 
 
-def _backed(group: Group, work: Work, change: noise.Difference | None) -> Delivery:
+def _backed(group: Group, work: AttemptState, change: noise.Difference | None) -> Delivery:
     """What its pages are; where it took turns, both before and after them."""
     if work.play.filled is None:
         return _judged(group, work, work.play.coverage, change)
@@ -168,7 +256,9 @@ def _backed(group: Group, work: Work, change: noise.Difference | None) -> Delive
     return after
 
 
-def _judged(group: Group, work: Work, seen: Sequence[probe.Coverage], change: noise.Difference | None) -> Delivery:
+def _judged(
+    group: Group, work: AttemptState, seen: Sequence[probe.Coverage], change: noise.Difference | None
+) -> Delivery:
     """The proof by what was `seen` of its servers, or by its own events."""
     cell, arm, command, site = group.cell, work.arm, work.command, work.site
     faults = work.cgroup_faults if work.cgroup_faults is not None else _faults(work.events)
@@ -189,7 +279,7 @@ def _judged(group: Group, work: Work, seen: Sequence[probe.Coverage], change: no
     )
 
 
-def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: Delivery) -> Outcome:
+def _outcome(group: Group, work: AttemptState, change: noise.Difference | None, proof: Delivery) -> Outcome:
     """What came of it: each step adds what it knows, and goes before those above it."""
     cell, play, command, site = group.cell, work.play, work.command, work.site
     # A client of servers has its own event with its figures, which the workload reads.
@@ -219,13 +309,13 @@ def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: D
     if play.visited:
         result = result.adding({"wall_s": None}, "one client was timed, which visited the servers of all arms")
     if isinstance(cell.workload, Hearing) and work.broken is None:  # what it said may have gone with its guest
-        result = outcome.with_work(outcome.heard(result, _heard(cell.workload, cell, work)))
+        result = outcome.with_work(outcome.with_output(result, _heard(cell.workload, cell, work)))
     result = outcome.with_footprint(result, proof).adding(
         {"lifetime_faults": work.cgroup_faults, "charged_peak_bytes": work.cgroup_peak}, "no cgroup counted it"
     )
     result = result.adding({"idle_footprint_bytes": work.idle_bytes}, work.idle_why)
     if site.machine.emulated:
-        result = emulation.exact(result, cell.workload.metrics, work.boarded.instructions(work.events))
+        result = only_exact(result, cell.workload.metrics, work.boarded.instructions(work.events))
     if work.boarded.own and change is not None:  # anonymous faults served at each page size meanwhile
         served = {format_size(size): count for size, (count, _) in change.faults_by_size.items()}
         result = result.adding({f"allocations_{size}": count for size, count in served.items()})
@@ -237,10 +327,10 @@ def _outcome(group: Group, work: Work, change: noise.Difference | None, proof: D
     return result
 
 
-def _heard(workload: Hearing, cell: Cell, work: Work) -> Mapping[str, float] | str:
+def _heard(workload: Hearing, cell: Cell, work: AttemptState) -> Mapping[str, float] | str:
     """The metrics in what the command said, or why they are not there."""
     try:
-        return believed.heard(workload, work.draft, cell.given(work.arm))
+        return outcome.parse_output(workload, work.draft, cell.given(work.arm))
     except UnreadableError as error:
         return error.reason
 

@@ -22,36 +22,34 @@ import msgspec
 
 from hugewise.attempt import outcome
 from hugewise.attempt.arm_in_turns import EVENTS, ArmInTurns, CannotTakeTurnsError
+from hugewise.attempt.context import AttemptState, Group, turn_knobs
+from hugewise.attempt.driver import AttemptDriver
 from hugewise.attempt.launching import probes
 from hugewise.attempt.outcome import Problem
-from hugewise.attempt.performance import Performance
-from hugewise.attempt.play import Play
+from hugewise.attempt.service import ServiceDriver
 from hugewise.attempt.stage import StageError, ends
 from hugewise.attempt.turns import Side, Turn, take_turns
-from hugewise.attempt.underway import Group, Work, turn_knobs
 from hugewise.files import storing
 from hugewise.machine import probe
 from hugewise.machine.machine import Running
 from hugewise.model.design import FixedWork, Visited, lasting, quiet
 from hugewise.model.scene import Part, Staged
 
-__all__ = ["launch", "leave_to_itself", "quieten", "turn_to"]
-
 _LOAD = b'{"ev":"load"'
 _TO_BEGIN_S, _PAUSE_S = 10.0, 0.001
 
 
-def turn_to(work: Work) -> None:
+def turn_to(work: AttemptState) -> None:
     """Turn the knobs of the treatment: what an arm brings up, it brings up under its own. Raises Disturbed."""
     turn_knobs(work.site, work.arm.treatment.knobs)
 
 
-def leave_to_itself(work: Work) -> None:
+def leave_to_itself(work: AttemptState) -> None:
     """The arm is up: under which settings, and with which pages."""
     work.knobs = work.site.knobs.values()
     play = work.play
     # Else when its clients have warmed up; or, of what takes its memory while it is asked, in the end.
-    if isinstance(play, Performance) and (play.visited or (play.fixed and play.scene.warm)):
+    if isinstance(play, ServiceDriver) and (play.visited or (play.fixed and play.scene.warm)):
         play.look_first()
 
 
@@ -64,12 +62,12 @@ def quieten(group: Group) -> None:
         _keep_still(group.works[0])
 
 
-def _keep_still(one: Work) -> None:
+def _keep_still(one: AttemptState) -> None:
     """Turn the knobs so that nobody's pages change; what must go on is the same in all arms."""
     turn_knobs(one.site, {**lasting(one.arm.treatment.knobs), **quiet(one.site.knobs.values())})
 
 
-def launch(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
+def launch(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Event]]:
     """Have the arms take turns; the events of each. That one of them cannot leaves all to be tried again."""
     try:
         return _visit(group, works) if works[0].play.visited else _in_turns(group, works)
@@ -79,19 +77,19 @@ def launch(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
         return [[] for _ in works]
 
 
-def _of(works: Sequence[Work], error: StageError) -> Work | None:
+def _of(works: Sequence[AttemptState], error: StageError) -> AttemptState | None:
     """Whose server it is that is gone."""
-    return next((one for one in works if isinstance(one.play, Performance) and one.play.stage is error.stage), None)
+    return next((one for one in works if isinstance(one.play, ServiceDriver) and one.play.stage is error.stage), None)
 
 
 # -- one client visits all
 
 
 @dataclass
-class _Visiting(Play):
+class _Visiting(AttemptDriver):
     """Beside the one client: it is let go when it has connected to all servers, and no server may end meanwhile."""
 
-    plays: Sequence[Performance]
+    plays: Sequence[ServiceDriver]
     served = True
     gate = True
 
@@ -108,7 +106,7 @@ class _Visiting(Play):
             play.mark()
 
 
-def _visit(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
+def _visit(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Event]]:
     """The client knows no servers that are gone: when one is, it begins anew with those of the others, which are
     filled as they were.
     """
@@ -127,10 +125,10 @@ def _visit(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
     return [found.get(id(work), []) for work in works]
 
 
-def _visits(group: Group, everyone: Sequence[Work], works: Sequence[Work]) -> list[list[probe.Event]]:
+def _visits(group: Group, everyone: Sequence[AttemptState], works: Sequence[AttemptState]) -> list[list[probe.Event]]:
     """Have those of `works` visited, of all in the block; the events of each."""
     workload, slicing = group.cell.workload, group.slicing
-    plays = [work.play for work in works if isinstance(work.play, Performance)]
+    plays = [work.play for work in works if isinstance(work.play, ServiceDriver)]
     assert isinstance(workload, Visited) and group.rounds is not None and slicing is not None
     values = group.cell.values
     rounds = slicing.rounds(float(values["duration"]))  # type: ignore[arg-type]
@@ -162,11 +160,11 @@ def _hand_out(files: Sequence[Path]) -> None:
 
 
 @dataclass
-class _Turning(Play):
+class _Turning(AttemptDriver):
     """Beside the clients, or the commands: when all have begun all are frozen, and have their turns."""
 
     group: Group
-    works: Sequence[Work]
+    works: Sequence[AttemptState]
     sides: Sequence[ArmInTurns] = ()
 
     def timing(self, *, held: bool) -> Callable[[Sequence[Running]], None]:
@@ -240,7 +238,7 @@ class _Turning(Play):
                 side.look(play.look)
                 play.let_end()
 
-    def _work(self, performances: Sequence[tuple[ArmInTurns, Performance]], length: float) -> None:
+    def _work(self, performances: Sequence[tuple[ArmInTurns, ServiceDriver]], length: float) -> None:
         """Servers and what asks them have turns until that has done its work: all of it counts."""
         for _, play in performances:
             play.mark()
@@ -259,7 +257,7 @@ def _part(turn: Turn) -> Part:
     return Part(turn.begin, turn.end, turn.thawed)
 
 
-def _in_turns(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
+def _in_turns(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Event]]:
     beside = _Turning(group, works)
     found = probes(group, works, "spec.json", EVENTS, twin=False, beside=beside)
     if not beside.sides:

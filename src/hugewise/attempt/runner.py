@@ -2,57 +2,227 @@
 
 The steps are a list, walked by `attempt`; whoever passes `on_step` is told of each before it happens (the kill test is
 made from this list, so that a new step is killed too). Nothing here decides what runs next: the conductor does.
+
+A command that is run before each attempt of another, outside its timed region: it clears what a run left behind.
+
+What is measured of the host just before an attempt, for a study that names it as its covariate.
+
+Each is taken before the knobs of the attempt's treatment are turned, so that its own treatment cannot have moved it.
+What the attempt before it left behind can be in it: the second arm of a block is measured after the first. A study that
+names a covariate therefore washes out before it: a pause, then loops that are thrown away. That makes such a mark
+smaller and proves nothing; what is left of it is bounded by `hugewise.stats.covariate`.
+
+What all attempts of a cell must have in common where nothing is there to hold it against: the first one says it.
+
+A build in a guest has no reference beside it. Its attempts start from the same sources with the same compiler, whatever
+pages they have: what they make must be the same, and an attempt that made something else has failed.
+
+The first attempt is one coin's choice. Where an arm makes another thing again and again, nothing says which of the two
+is right: then no attempt of the cell holds any more, so that no arm is judged by who happened to be first.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import pwd
+import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
-from hugewise.attempt import covariates, laying, outcome, resident
-from hugewise.attempt.before import Before
-from hugewise.attempt.idle import idle
+from hugewise.attempt import context, outcome, resident
+from hugewise.attempt.context import AttemptState, Disturbed, Group, RunContext, turn_knobs
+from hugewise.attempt.driver import CommandDriver, Surroundings
 from hugewise.attempt.launching import probes
-from hugewise.attempt.performance import Performance
-from hugewise.attempt.play import Alone
 from hugewise.attempt.recording import stored
-from hugewise.attempt.same import held, telling
+from hugewise.attempt.service import ServiceDriver, idle
 from hugewise.attempt.stage import StageError
-from hugewise.attempt.underway import Bench, Disturbed, Group, Work, turn_knobs
-from hugewise.beneath import Folder
-from hugewise.errors import AttemptLostError, MachineError
+from hugewise.beneath import DirFd
+from hugewise.errors import AttemptLostError, MachineError, UserError
 from hugewise.files import storing
 from hugewise.host.account import is_caller
+from hugewise.host.local_machine import cleans_ipc, groups_of
 from hugewise.host.pool import hold
 from hugewise.host.scratch import Scratch, copy
-from hugewise.machine import noise, probe
-from hugewise.machine.foreign import heard
+from hugewise.machine import noise, probe, serving
+from hugewise.machine.machine import Machine
+from hugewise.machine.messages import parse_foreign
 from hugewise.model.age import pressed
 from hugewise.model.design import Layered
+from hugewise.model.host import Host
 from hugewise.model.scene import Staged
 from hugewise.model.trial import BESIDE, Attempt, Trial
 from hugewise.model.workload import Direct
-from hugewise.plan.ageing import need
-from hugewise.plan.plan import Arm, Cell
+from hugewise.plan.arms import Arm
+from hugewise.plan.memory import need
+from hugewise.plan.plan import Cell
 
-__all__ = ["STEPS", "attempt", "together"]
+_LAST_LINES = 3
+_HINT = "it must end with status 0 whenever it is run (rm -f, mkdir -p), without a terminal; no shell reads it"
 
 
-def attempt(bench: Bench, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
+@dataclass(frozen=True)
+class Before:
+    """A command before another: as the same account, in the same folder, with the same environment but for what the
+    treatment puts there. What it leaves running is ended with it.
+
+    outputs  the attempt's folder, for what it says
+    timeout  seconds that it has
+    """
+
+    argv: tuple[str, ...]
+    machine: Machine
+    outputs: Path
+    account: pwd.struct_passwd | None
+    timeout: float
+
+    def __call__(self, around: Surroundings) -> None:
+        """Run it to its end. Raises UserError where it fails, ProbeError."""
+        environment, cwd, cpus = around
+        who = self.account
+        spec = probe.Spec(
+            argv=self.argv,
+            env=environment,
+            cwd=cwd,
+            stdout=str(self.outputs / "prepare.stdout"),
+            stderr=str(self.outputs / "prepare.stderr"),
+            uid=None if who is None else who.pw_uid,
+            gid=None if who is None else who.pw_gid,
+            cpus=cpus,
+            timeout_s=self.timeout,
+            limits=probe.Limits(rooms=(cwd,)),
+            own_ipc=cleans_ipc(self.machine, who),
+            groups=groups_of(self.machine, who),
+        )
+        job = probe.Job.below(self.outputs, "prepare", spec)
+        with storing(str(self.outputs)):
+            serving.run([(self.machine, job)])
+        if (why := self._failed(job)) is not None:
+            raise UserError(f"the command that prepares an attempt fails: {shlex.join(self.argv)}: {why}", hint=_HINT)
+
+    def _failed(self, job: probe.Job) -> str | None:
+        """Why it did not do its work, with its last lines; None where it did."""
+        events = serving.events(job)
+        ended = outcome.last(events, probe.Exit)
+        if ended is None:
+            said = outcome.last(events, probe.Error)
+            return "it did not start" if said is None else said.message
+        if ended.timed_out:
+            return f"it has not ended after {self.timeout:g} s"
+        if ended.exceeded is None and ended.code == 0:
+            return None
+        how = ended.exceeded or (f"signal {ended.signal}" if ended.code is None else f"exit status {ended.code}")
+        for stream in ("stderr", "stdout"):
+            if lines := outcome.last_lines(self.outputs / f"prepare.{stream}", _LAST_LINES):
+                return f"{how}: {' | '.join(lines)[:600]}"
+        return how
+
+
+_TURNS = 20_000  # 1.3 ms of one 2.1 GHz core under CPython 3.11
+_PAUSE, _DISCARDED = 0.05, 8  # of the wash-out: seconds without work, and loops (some 10 ms) to warm up again
+
+
+def measure_covariates(host: Host, *, wash_out: bool = False) -> dict[str, float]:
+    """Every covariate that this host has, by name. Takes about 1.5 ms; allocates no memory worth a page.
+
+    With `wash_out` some 60 ms more, the same before every attempt: short marks of the one before it (a frequency that
+    is still low or high, cold caches, work that is left to the kernel) have then passed.
+    """
+    if wash_out:
+        time.sleep(_PAUSE)
+        for _ in range(_DISCARDED):
+            _canary()
+    found = {"canary": _canary()}
+    with contextlib.suppress(OSError, ValueError, IndexError):  # then not listed: it is missing, not 0
+        found["load_before"] = float(host.read("/proc/loadavg").split()[0])
+    return found
+
+
+def _canary() -> float:
+    """Seconds of wall time, so that a stolen or shared CPU shows as well as a slow one."""
+    state, started = 1, time.perf_counter()
+    for _ in range(_TURNS):
+        state = (state * 1103515245 + 12345) & 0x7FFFFFFF
+    return time.perf_counter() - started
+
+
+def held(attempt: Attempt, names: Sequence[str], cell: Cell, earlier: Iterable[Attempt]) -> Attempt:
+    """`attempt`, failed where one of the facts `names` is not that of the first of `earlier` that counts for it. Pure.
+
+    What counts are accepted attempts of the same cell whose arm gives the workload the same parameters.
+    """
+    if not names or attempt.state != "accepted":
+        return attempt
+    given = cell.given(cell.arm(attempt.arm))
+    alike = {arm.name for arm in cell.arms if cell.given(arm) == given}
+    known = [a for a in earlier if a.cell == cell.id and a.arm in alike]
+    why = disagreement(attempt, names, [a for a in known if a.state == "accepted"]) or disputed(names, known)
+    if why is None:
+        return attempt
+    return msgspec.structs.replace(
+        attempt, state="failed", reason=why, metrics={}, absent={}, wall_s=None, cpu_s=None, series=()
+    )
+
+
+def telling(attempts: Iterable[Attempt], names: Sequence[str]) -> list[Attempt]:
+    """Those of a cell's `attempts` that say all that `held` asks of them, however many there are. Pure.
+
+    An arm that made the same thing again has said nothing new, nor has one that failed with the same thing twice.
+    """
+    times: Counter[tuple[object, ...]] = Counter()
+    found = []
+    for attempt in attempts:
+        made = (attempt.arm, attempt.state, *(attempt.facts.get(name) for name in names))
+        times[made] += 1
+        if times[made] <= {"accepted": 1, "failed": 2}.get(attempt.state, 0):
+            found.append(attempt)
+    return found
+
+
+def disputed(names: Sequence[str], earlier: Sequence[Attempt]) -> str | None:
+    """Why nothing can be held against the cell's first attempt any more: an arm made the same other thing twice."""
+    for name in names:
+        made = [a for a in earlier if name in a.facts]
+        first = next((a for a in made if a.state == "accepted"), None)
+        if first is None:
+            continue
+        right = {a.arm for a in made if a.state == "accepted" and a.facts[name] == first.facts[name]}
+        wrong = Counter((a.arm, a.facts[name]) for a in made if a.state == "failed" and a.arm not in right)
+        for (arm, value), times in wrong.items():
+            if times > 1 and value != first.facts[name]:
+                return f"{name} is {value} under {arm} and {first.facts[name]} under {first.arm}: either may be right"
+    return None
+
+
+def disagreement(attempt: Attempt, names: Sequence[str], earlier: Sequence[Attempt]) -> str | None:
+    """In what fact `attempt` is not as the first of `earlier` that has it; None where there is no such fact. Pure."""
+    for name in names:
+        first = next((each for each in earlier if name in each.facts), None)
+        if first is not None and attempt.facts.get(name) != first.facts[name]:
+            return (
+                f"{name} is {attempt.facts.get(name)}, and in block {first.block} ({first.arm}) it was"
+                f" {first.facts[name]}: it must be the same in all attempts"
+            )
+    return None
+
+
+def attempt(bench: RunContext, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
     """Run one attempt and store it. Raises Disturbed when a knob was turned by somebody else before or during it.
 
     An attempt whose measurement was disturbed is stored all the same, and belongs to a block that does not count.
     """
-    return together(bench, cell, [(arm, trial)], number)[0]
+    return run_together(bench, cell, [(arm, trial)], number)[0]
 
 
-def together(
-    bench: Bench,
+def run_together(
+    bench: RunContext,
     cell: Cell,
     arms: Sequence[tuple[Arm, Trial]],
     number: int,
@@ -68,7 +238,7 @@ def together(
     works = []
     for arm, trial in sorted(arms, key=lambda each: each[1].order):
         name = f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"
-        works.append(Work(arm, trial, number, bench.folder.draft(name)))
+        works.append(AttemptState(arm, trial, number, bench.folder.draft(name)))
     group = Group(bench, cell, works, rounds)
     if group.shared:
         assert isinstance(cell.workload, Layered) and rounds is not None
@@ -96,7 +266,7 @@ def together(
 def _hearing(group: Group) -> AbstractContextManager[None]:
     """A guest may say anything: what makes no sense takes the guest away, as if it were gone, and not the run."""
     guests = [work.site.host.name for work in group.works if work.aboard is not None and work.aboard.own]
-    return heard(" or ".join(guests), "what it said") if guests else nullcontext()
+    return parse_foreign(" or ".join(guests), "what it said") if guests else nullcontext()
 
 
 def _broken(group: Group, error: MachineError) -> None:
@@ -109,7 +279,7 @@ def _broken(group: Group, error: MachineError) -> None:
 def observe(group: Group) -> None:
     """Measure the covariates while the treatment is still to come: it cannot have moved them."""
     group.clock = time.monotonic()
-    group.covariates = covariates.measure(group.bench.host, wash_out=group.bench.study.covariate is not None)
+    group.covariates = measure_covariates(group.bench.host, wash_out=group.bench.study.covariate is not None)
 
 
 def board(group: Group) -> None:
@@ -181,7 +351,7 @@ def supply(group: Group) -> None:
             # What a person has in their environment, such as a token, is for their own commands.
             whole = not start.micro and (is_caller(cell.account) or boarded.own)
             before = Before(start.prepare, site.machine, work.draft, cell.account, cell.timeout)
-            work.play = Alone(
+            work.play = CommandDriver(
                 account=cell.account,
                 inherited=boarded.environment if whole else site.machine.environment,
                 cwd=boarded.cwd,
@@ -193,7 +363,7 @@ def supply(group: Group) -> None:
         scratch = site.scratch(cell.storage)
         if isinstance(scratch, Scratch):  # of this host, where every cell has its account
             scratch = scratch.of(cell.stage_account)
-        work.play = play = Performance(
+        work.play = play = ServiceDriver(
             site=site,
             cell=cell,
             arm=work.arm,
@@ -211,12 +381,12 @@ def supply(group: Group) -> None:
         work.launch = play.scene.timed
 
 
-def _have_reported(group: Group, work: Work) -> None:
+def _have_reported(group: Group, work: AttemptState) -> None:
     """Give the layout library a file to which it says what it did."""
     cell, launch = group.cell, work.command
     if work.arm.treatment.layout:  # which are of this host
         below = work.site.scratch(cell.storage).path
-        work.report, variable = laying.reporting(below, work.trial.order, cell.account)
+        work.report, variable = context.reporting(below, work.trial.order, cell.account)
         work.launch = msgspec.structs.replace(launch, environment={**launch.environment, **variable})
 
 
@@ -256,7 +426,7 @@ def launch(group: Group) -> None:
                 work.play.timed(failed=exited is None or exited.code not in work.command.success)
 
 
-def _launch_apart(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
+def _launch_apart(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Event]]:
     """Each of `works` on its own machine, at once. When one fails, the others are not waited for."""
     with ThreadPoolExecutor(len(works)) as pool:
         try:
@@ -271,7 +441,7 @@ def _launch_apart(group: Group, works: Sequence[Work]) -> list[list[probe.Event]
             raise
 
 
-def _launch(group: Group, works: Sequence[Work]) -> list[list[probe.Event]]:
+def _launch(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Event]]:
     """Run the timed commands of `works` at once; the events of each, empty where its stage failed meanwhile."""
     if group.resident:
         return resident.launch(group, works) if works else []
@@ -298,7 +468,7 @@ def recheck(group: Group) -> None:
         if work.broken is None:
             work.after = work.boarded.look(group.after)
         if work.report is not None:  # before a twin says more
-            work.laid = laying.reported(work.report)
+            work.laid = context.reported(work.report)
     for site, _ in group.sites:
         values = site.knobs.values()
         for work in group.works:
@@ -365,7 +535,7 @@ def store(group: Group) -> None:
         if group.drift:  # said here, as the run may be killed before its block is closed as disturbed
             attempt = msgspec.structs.replace(attempt, state="abandoned", reason=str(Disturbed(group.drift)))  # noqa: PLW2901
         if group.shared and work is not group.works[0]:
-            with storing(str(work.draft)), Folder.open(work.draft) as own:
+            with storing(str(work.draft)), DirFd.open(work.draft) as own:
                 copy(group.works[0].draft, own)
         group.stored.append(attempt)
     # Together, as late as possible: a run that is killed between two of them begins the block anew.

@@ -3,11 +3,20 @@
 All programs are started by the probe's launcher: as an unprivileged account, in their role's cgroup, pinned to their
 role's CPUs, ended with everything that they started when hugewise dies. A server is asked whether it is ready, never
 waited for by the clock.
+
+Clients of an attempt on a host of their own: their folder there, how their programs are started, what they carry.
+
+Both ends of the measured part are told by the clock of that host, and so are all durations: two hosts' clocks are never
+compared. The password of the servers is made for each attempt and lies in files of the attempt alone.
+
+Whether a server answers where nobody asks it, and what is said of one that has ended: in words, with the cure.
 """
 
 from __future__ import annotations
 
 import pwd
+import re
+import secrets
 import select
 import signal
 import time
@@ -18,21 +27,199 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.attempt import believed, outcome
-from hugewise.attempt.apart import Apart
-from hugewise.attempt.readiness import how_ended, left_behind, taken, unready
+from hugewise.attempt import outcome
 from hugewise.attempt.under_test import UnderTest
 from hugewise.errors import HugewiseError, ProbeError
 from hugewise.files import storing
-from hugewise.host.local_machine import LocalMachine, apart
+from hugewise.host.local_machine import LocalMachine, cleans_ipc
+from hugewise.host.network import ListeningSocket, listening
 from hugewise.machine import probe, serving
 from hugewise.machine.machine import Contained, Machine, Running
-from hugewise.machine.serving import Serving
+from hugewise.machine.serving import ClientSite, Serving
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Places, Quota, Server, Step, Window, Write
-from hugewise.reading import UnreadableError
+from hugewise.model.scene import Act, OutputReady, Places, PortReady, Quota, RemoteEndpoint, Server, Step, Window, Write
+from hugewise.reading import UnreadableError, patiently
 
-__all__ = ["Stage", "StageError", "ends"]
+# Of what the network was seen to carry: above it, the network may be what was measured.
+_NEAR = 0.7
+
+
+@dataclass(frozen=True)
+class RemoteClient:
+    """The clients' side of one attempt.
+
+    folder  its own, there
+    beside  the CPUs of this host that its clients would have here: untimed steps beside the servers have them
+    """
+
+    site: ClientSite
+    folder: str
+    beside: tuple[int, ...]
+
+    @classmethod
+    def begin(cls, site: ClientSite, beside: tuple[int, ...]) -> RemoteClient:
+        """Make the folder. Raises MachineError, StorageError."""
+        site.scratch.clear()
+        return cls(site, str(site.scratch.folder("client")), beside)
+
+    @property
+    def machine(self) -> Machine:
+        """Where they run."""
+        return self.site.machine
+
+    @property
+    def contain(self) -> Contained:
+        """What of them runs there."""
+        return self.site.contain
+
+    def places(self, places: Places, ports: int) -> Places:
+        """The places with the way to the clients, and CPUs of theirs. Raises MachineError."""
+        far = RemoteEndpoint(
+            address=self.site.address,
+            ports=LocalMachine().ports(ports, self.site.address),
+            client=self.site.client,
+            folder=self.folder,
+            programs=self.site.programs,
+            password=secrets.token_hex(16),
+        )
+        return msgspec.structs.replace(places, client=self.site.cpus, far=far)
+
+    def put(self, path: str, content: bytes, mode: int) -> None:
+        """Write a file into the folder. Raises StorageError."""
+        self.machine.put(self.folder, path, content, *self.site.owner, mode=mode)
+
+    def environment(self, added: Mapping[str, str]) -> dict[str, str]:
+        """What programs find there."""
+        return {**self.machine.environment, "HOME": self.folder, "TMPDIR": self.folder, **added}
+
+    def spec(self, spec: probe.Spec, added: Mapping[str, str], cwd: str | None = None) -> probe.Spec:
+        """How a program of the clients is started there, which would be started here by `spec`."""
+        uid, gid = self.site.owner
+        return msgspec.structs.replace(
+            spec,
+            env=self.environment(added),
+            cwd=cwd or self.folder,
+            uid=uid,
+            gid=gid,
+            groups=msgspec.UNSET,
+            cgroup_procs=(),
+            cpus=self.site.cpus,
+            own_ipc=msgspec.UNSET,
+        )
+
+    def marks(self, carried: int | None, seconds: float) -> tuple[str, ...]:
+        """What the reader is told where `carried` bytes in the measured part come near to what the network carries."""
+        if carried is None or seconds <= 0:
+            return ()
+        rate = 8 * carried / seconds
+        if rate < _NEAR * self.site.network:
+            return ()
+        return (
+            f"the network carried {rate / 1e6:,.0f} Mbit/s of the {self.site.network / 1e6:,.0f} that it was seen to"
+            " carry: it may be what was measured",
+        )
+
+    def facts(self, carried: int | None, seconds: float) -> dict[str, str | int | float]:
+        """What is kept with the attempt."""
+        found = dict(self.site.facts)
+        if carried is not None and seconds > 0:
+            found["network_used_mbit_per_s"] = round(8 * carried / seconds / 1e6, 1)
+        return found
+
+
+_NUMBER = re.compile(r"[0-9]+")
+_FOREGROUND = (
+    "it went into the background, where nothing of it can be measured: have it stay in the foreground, such as by"
+    " `--daemonize no`, `-g 'daemon off;'` or without `-d`"
+)
+
+
+def unready(waited: PortReady | OutputReady, processes: Sequence[int], said: tuple[Path, Path]) -> str | None:
+    """Why the server is not ready, or None when it is.
+
+    processes  those of the server
+    said       the files of its stdout and stderr
+    """
+    return _unheard(waited, processes) if isinstance(waited, PortReady) else _unsaid(waited, said)
+
+
+def _unheard(waited: PortReady, processes: Sequence[int]) -> str | None:
+    own, others = listening(processes)
+    if waited.port is None and waited.path is None:
+        return None if own else "it listens at no TCP port and no unix socket"
+    if any(_is(waited, one) for one in own):
+        return None
+    what = f"TCP port {waited.port}" if waited.path is None else f"the socket {waited.path}"
+    at = f", but at {', '.join(map(str, own[:4]))}" if own else ""
+    taken = any(_is(waited, one) for one in others)
+    whose = ": another program listens there already (see: ss -ltnxp); let it choose {port}" if taken else ""
+    return f"it does not listen at {what}{at}{whose}"
+
+
+def port_conflict(port: int, processes: Sequence[int]) -> str | None:
+    """Why whoever was asked at `port` is not the server with these `processes`: another one holds it, or a unix socket
+    that has its number in its name, and they do not. None where they do, or nobody does (a port of UDP).
+    """
+    own, others = listening(processes)
+    if any(_has(port, one) for one in own):
+        return None
+    found = next((one for one in others if _has(port, one)), None)
+    if found is None:
+        return None
+    whose = "no process of the service, or one that cannot be looked into, but another one"
+    return f"at {found} listens {whose} (see: ss -ltnxp): it was that which answered"
+
+
+def _has(port: int, one: ListeningSocket) -> bool:
+    if one.path is None:
+        return one.port == port
+    return str(port) in _NUMBER.findall(one.path)
+
+
+def _is(waited: PortReady, found: ListeningSocket) -> bool:
+    if waited.path is None:
+        return found.port == waited.port
+    # A name that was bound from within a folder is shown without it.
+    return found.path is not None and (
+        found.path == waited.path or (not found.path.startswith(("/", "@")) and Path(waited.path).name == found.path)
+    )
+
+
+def _unsaid(waited: OutputReady, files: tuple[Path, Path]) -> str | None:
+    for file in files:
+        try:
+            text = outcome.printed(file)
+            with patiently(f"line:{waited.pattern}"):
+                if re.search(waited.pattern, text, re.MULTILINE) is not None:
+                    return None
+        except UnreadableError as error:
+            return error.reason
+    return f"it has not printed what matches {waited.pattern!r} (a program may hold back what it prints: flush it)"
+
+
+def how_ended(events: Sequence[probe.Event]) -> str:
+    """How a server ended that should go on, in brackets; empty where nobody knows."""
+    ended = outcome.last(events, probe.Exit)
+    if ended is None:
+        return ""
+    if ended.exceeded is not None:
+        return f" ({ended.exceeded})"
+    if ended.timed_out:
+        return " (its time was over)"
+    if ended.signal:
+        return f" (signal {ended.signal})"
+    left = left_behind(events)
+    if ended.code == 0 and left:
+        return f" (exit status 0, and it left {left}: {_FOREGROUND})"
+    return f" (exit status {ended.code})"
+
+
+def left_behind(events: Sequence[probe.Event]) -> str:
+    """The processes that a server left when it ended, in words; empty where there were none."""
+    ended = outcome.last(events, probe.Exit)
+    count = 0 if ended is None else ended.killed
+    return "" if not count else "a process" if count == 1 else f"{count} processes"
+
 
 _LAST_LINES = 3
 _GRACE = 0.5
@@ -69,7 +256,7 @@ class Stage:
     treatment: Treatment | None
     source: probe.Source
     running: list[tuple[Server, Serving]] = field(default_factory=list)
-    far: Apart | None = None
+    far: RemoteClient | None = None
 
     # -- acts
 
@@ -142,7 +329,7 @@ class Stage:
             said = self._run(server.ready)
             if isinstance(said, StageError):
                 return said.message
-            return None if server.port is None else taken(server.port, self.tested.processes())
+            return None if server.port is None else port_conflict(server.port, self.tested.processes())
         files = (self.outputs / f"{server.name}.stdout", self.outputs / f"{server.name}.stderr")
         return unready(server.ready, self.tested.processes(), files)
 
@@ -350,7 +537,7 @@ class Stage:
             source=self.source,
             announce=announce,
             limits=probe.Limits(rooms=(self.places.data, self.places.run)),
-            own_ipc=apart(self.machine, self.account),
+            own_ipc=cleans_ipc(self.machine, self.account),
         )
 
     @property
@@ -361,7 +548,7 @@ class Stage:
     def text(self, name: str, stream: str) -> str:
         """What a program said; empty when it said nothing. Raises StageError where that is too much to be read."""
         try:
-            return believed.said(self.outputs / f"{name}.{stream}")
+            return outcome.printed(self.outputs / f"{name}.{stream}")
         except UnreadableError as error:
             raise StageError(f"{name}: {error.reason}") from error
 
@@ -369,7 +556,7 @@ class Stage:
         """The last lines that a program said, stderr before stdout, for an error."""
         for stream in ("stderr", "stdout"):
             file = stream if name == "timed" else f"{name}.{stream}"
-            if lines := believed.last_lines(self.outputs / file, _LAST_LINES):
+            if lines := outcome.last_lines(self.outputs / file, _LAST_LINES):
                 return ": " + " | ".join(lines)[:600]
         return ""
 

@@ -17,8 +17,6 @@ import msgspec
 
 from hugewise.machine.machine import Contained, Running
 
-__all__ = ["Player", "Side", "Turn", "take_turns"]
-
 _READINGS = 5
 
 

@@ -12,16 +12,13 @@ from typing import Any
 import msgspec
 
 from hugewise.audit.collect import collect
-from hugewise.audit.evidence import Searched, search
 from hugewise.audit.facts import HostFacts
-from hugewise.audit.inventory import SettingShown, inventory
+from hugewise.audit.inventory import Searched, SettingShown, inventory, search
 from hugewise.audit.root import Root
 from hugewise.audit.rule import SEVERITIES, Severity
 from hugewise.audit.rules import discover
 from hugewise.errors import UserError
 from hugewise.files import changeable
-
-__all__ = ["AuditReport", "TrapFound", "audit", "traps", "units_named"]
 
 
 class TrapFound(msgspec.Struct, frozen=True, kw_only=True):

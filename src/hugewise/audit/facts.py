@@ -11,23 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.model.domain import Domain
-
-__all__ = [
-    "Carrier",
-    "HostFacts",
-    "HugePool",
-    "HugetlbGroup",
-    "MemoryGroup",
-    "OwnRun",
-    "Placed",
-    "RunningProcess",
-    "ServerConfig",
-    "ServerKind",
-    "UnitCommand",
-    "UnitConfig",
-    "tunables",
-]
+from hugewise.model.guest import Domain
 
 ServerKind = Literal["postgresql", "mysql", "redis", "memcached", "jvm", "mongodb"]
 

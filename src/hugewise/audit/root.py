@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["MOST", "Root"]
-
 MOST = 1 << 20
 """Bytes of a file of settings that are read; a larger one is none."""
 

@@ -10,8 +10,6 @@ import msgspec
 
 from hugewise.audit.facts import HostFacts
 
-__all__ = ["SEVERITIES", "Hit", "Rule", "Severity", "collected", "unit_of"]
-
 # error    what somebody set is not in force, or ends the program
 # warning  it costs memory or time here, or will be lost
 # note     to know: whether it matters is what a run tells

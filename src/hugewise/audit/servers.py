@@ -1,27 +1,220 @@
 """The servers of a host with their settings about pages: those that run, those of services, those of the usual places.
 
 A server that runs in a container names files that are not this host's: of it only what stands on its command line.
+
+The files that others name: in a command line that anybody may have, in a file that includes another.
+
+They lead to files alone that lie on a file system which keeps files. Some of the kernel's own files do something when
+they are read (the log of the kernel is gone then for who logs it), and a file system that a program serves answers
+when that program likes.
+
+The settings about pages in files of servers: PostgreSQL, MySQL and MariaDB, redis and valkey, memcached, MongoDB.
+
+Each reader gives the last word of each known key; other keys may be secrets and are not kept. Files that include others
+are followed for some levels. Sources: each server's own documentation of its file.
 """
 
 from __future__ import annotations
 
+import errno
 import fnmatch
+import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from hugewise.audit import known, server_files
 from hugewise.audit.facts import Placed, ServerConfig, ServerKind
-from hugewise.audit.named import NamedFiles
 from hugewise.audit.root import Root
-from hugewise.audit.running import Seen
-from hugewise.audit.unit_files import LoadedUnit
+from hugewise.audit.running import Seen, server_kind, shown_value
+from hugewise.audit.systemd import LoadedUnit, words
 
-__all__ = ["servers"]
+MOST_NAMED = 4 << 20
+"""Bytes that are read of all files which one account's processes name; of the files of one service."""
+
+_MOST_NAMED_FILES = 1000
+_MOUNT = re.compile(r"^mnt_id:\t([0-9]{1,10})$", re.MULTILINE)
+_REFUSED = re.compile(
+    "proc|sysfs|debugfs|tracefs|securityfs|cgroup2?|pstore|bpf|efivarfs|configfs|binfmt_misc|selinuxfs|smackfs|mqueue"
+    r"|devpts|autofs|fusectl|nfsd|rpc_pipefs|functionfs|gadgetfs|resctrl|dmabuf|nsfs|sockfs|pipefs|fuse(?:\..*)?"
+)
+
+
+class NamedFiles(Root):
+    """The host of `root`, by the paths that somebody else names: so many bytes of so many files are read of it."""
+
+    def __init__(self, root: Root) -> None:
+        super().__init__(root.folder)
+        self.host = root
+        self._unread = root._unread
+        self._left, self._files = MOST_NAMED, _MOST_NAMED_FILES
+        self._kinds: dict[str, str] = {}
+
+    def content(self, path: str, most: int = MOST_NAMED, *, whole: bool = True) -> bytes:
+        """As `Root.content`."""
+        if self._left <= 0 or self._files <= 0:
+            raise OSError(errno.EFBIG, "not read: too much was named beside it", path)
+        self._files -= 1
+        found = super().content(path, most, whole=whole)
+        self._left -= len(found)
+        return found
+
+    def _entered(self, descriptor: int, path: str) -> None:
+        kind = self._kind(descriptor)
+        if _REFUSED.fullmatch(kind):
+            raise OSError(errno.EACCES, f"no place of settings: a file system of the kind {kind}", path)
+
+    def _kind(self, descriptor: int) -> str:
+        """That of the file system, asked of the kernel: a program that serves it does not hear of it."""
+        try:
+            told = _MOUNT.search(Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii"))
+            if told is None:
+                return "unknown"
+            if told[1] not in self._kinds:
+                text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
+                lines = (line.partition(" - ") for line in text.split("\n"))
+                self._kinds = {before.partition(" ")[0]: after.partition(" ")[0] for before, _, after in lines}
+        except OSError:
+            return "unknown"
+        return self._kinds.get(told[1], "unknown")
+
+
+_DEEPEST = 8
+_MOST_FILES = 200
+_POSTGRESQL = {"huge_pages", "huge_page_size", "shared_buffers", "data_directory", "min_dynamic_shared_memory"}
+_MYSQL = {"large_pages", "skip_large_pages", "innodb_buffer_pool_size", "super_large_pages"}
+_REDIS = {"disable-thp", "include"}
+_MONGODB = {"cacheSizeGB", "tcmallocEnableBackgroundThread", "tcmallocReleaseRate"}
+_ASSIGNED = re.compile(r"([A-Za-z_.]{1,64})\s*(?:=|\s)\s*(?:'([^']{0,400})'|([^\s#']{0,400}))")
+_YAML = re.compile(r"\s*([A-Za-z]{1,64})\s*:\s*([\w.+-]{1,64})\s*(?:#.*)?")
+
+MYSQL_GROUPS = re.compile(r"server|mysqld(?:-[\d.]+)?|mariadb(?:-[\d.]+)?|mariadbd(?:-[\d.]+)?")
+
+
+class _Reading:
+    """One reading of a file with what it includes: so many files, so deep."""
+
+    def __init__(self, root: Root) -> None:
+        self.root = root
+        self.found: dict[str, Placed] = {}
+        self.left = _MOST_FILES
+
+    def lines(self, path: str, depth: int) -> Iterator[tuple[str, str]]:
+        """The file's lines without comments, each with its place."""
+        self.left -= 1
+        if self.left < 0 or depth > _DEEPEST or not path.startswith("/"):
+            return
+        for number, line in enumerate((self.root.text(path) or "").split("\n"), 1):
+            stripped = line.strip()
+            if stripped and not stripped.startswith("#"):
+                yield stripped, f"{path}:{number}"
+
+    def folder(self, path: str, read: Callable[[str], None], *endings: str) -> None:
+        for name in self.root.names(path):
+            if name.endswith(endings) and not name.startswith("."):
+                read(f"{path}/{name}")
+
+    def keep(self, key: str, value: str, where: str) -> None:
+        self.found[key] = Placed(key, shown_value(value), where)
+
+
+def _beside(path: str, other: str) -> str:
+    """A path that a file names, against that file's folder."""
+    return str(PurePosixPath(path).parent / other)
+
+
+def postgresql_settings(root: Root, path: str) -> dict[str, Placed]:
+    """postgresql.conf with include, include_if_exists and include_dir, then postgresql.auto.conf of its data folder."""
+    reading = _Reading(root)
+
+    def read(file: str, depth: int = 0) -> None:
+        for text, where in reading.lines(file, depth):
+            match = _ASSIGNED.match(text)
+            if match is None:
+                continue
+            key, value = match[1].lower(), match[2] if match[2] is not None else match[3]
+            if key in ("include", "include_if_exists"):
+                read(_beside(file, value), depth + 1)
+            elif key == "include_dir":
+                reading.folder(_beside(file, value), lambda each: read(each, depth + 1), ".conf")
+            elif key in _POSTGRESQL:
+                # PostgreSQL's paths are wanted whole.
+                reading.found[key] = Placed(key, value if key == "data_directory" else shown_value(value), where)
+
+    read(path)
+    data = reading.found.get("data_directory")
+    read(f"{data.value if data is not None else PurePosixPath(path).parent}/postgresql.auto.conf")
+    return reading.found
+
+
+def mysql_settings(root: Root, paths: Iterable[str]) -> dict[str, Placed]:
+    """Option files with !include and !includedir: the groups that servers read; `-` and `_` are the same in keys."""
+    reading = _Reading(root)
+
+    def read(file: str, depth: int = 0) -> None:
+        group = ""
+        for text, where in reading.lines(file, depth):
+            if text.startswith("!includedir"):
+                reading.folder(_rest(text), lambda each: read(each, depth + 1), ".cnf")
+            elif text.startswith("!include"):
+                read(_rest(text), depth + 1)
+            elif text.startswith("["):
+                group = text.strip("[] ")
+            elif MYSQL_GROUPS.fullmatch(group):
+                key, equals, value = text.partition("=")
+                name = key.strip().replace("-", "_").lower()
+                if name in _MYSQL:
+                    reading.keep(name, value.strip() if equals else "ON", where)
+
+    for path in paths:
+        read(path)
+    return reading.found
+
+
+def _rest(text: str) -> str:
+    return text.partition(" ")[2].strip()
+
+
+def redis_settings(root: Root, path: str) -> dict[str, Placed]:
+    """redis.conf or valkey.conf, with include."""
+    reading = _Reading(root)
+
+    def read(file: str, depth: int = 0) -> None:
+        for text, where in reading.lines(file, depth):
+            said = words(text)
+            if len(said) > 1 and (key := said[0].lower()) in _REDIS:
+                if key == "include":
+                    read(_beside(file, said[1]), depth + 1)
+                else:
+                    reading.keep(key, said[1], where)
+
+    read(path)
+    return reading.found
+
+
+def memcached_settings(root: Root, path: str) -> list[str]:
+    """The options in Debian's /etc/memcached.conf, one a line, or in OPTIONS= of Red Hat's /etc/sysconfig/memcached."""
+    found: list[str] = []
+    for text, _ in _Reading(root).lines(path, 0):
+        if text.startswith("-"):
+            found += words(text)
+        elif text.startswith("OPTIONS="):
+            found += " ".join(words(text.removeprefix("OPTIONS="))).split()
+    return found
+
+
+def mongodb_settings(root: Root, path: str) -> dict[str, Placed]:
+    """mongod.conf, whose known keys stand on lines of their own."""
+    reading = _Reading(root)
+    for text, where in reading.lines(path, 0):
+        match = _YAML.fullmatch(text)
+        if match is not None and match[1] in _MONGODB:
+            reading.keep(match[1], match[2], where)
+    return reading.found
+
 
 _USUAL: Mapping[ServerKind, tuple[str, ...]] = {
     "postgresql": (
@@ -61,7 +254,7 @@ class _Launched(msgspec.Struct, frozen=True, kw_only=True):
     contained: bool = False
 
 
-def servers(root: Root, seen: Sequence[Seen], units: Iterable[LoadedUnit]) -> tuple[ServerConfig, ...]:
+def find_servers(root: Root, seen: Sequence[Seen], units: Iterable[LoadedUnit]) -> tuple[ServerConfig, ...]:
     """All that are found, those that run first."""
     loaded = list(units)
     named: defaultdict[str, NamedFiles] = defaultdict(
@@ -74,7 +267,7 @@ def servers(root: Root, seen: Sequence[Seen], units: Iterable[LoadedUnit]) -> tu
     taken = {(each.kind, each.unit) for each in found}
     for unit in loaded:
         for argv in unit.argvs:
-            kind = known.server_kind(argv[0])
+            kind = server_kind(argv[0])
             name = unit.config.name
             # A template starts nothing by itself.
             if kind is not None and (kind, name) not in taken and not name.endswith("@.service"):
@@ -92,7 +285,7 @@ def _running(root: Root, seen: Seen, units: Iterable[LoadedUnit]) -> ServerConfi
     if seen.kind == "redis":
         # It writes its own title over its words: those of its service are what it was started with.
         by_unit = [argv for unit in units if unit.config.name == process.unit for argv in unit.argvs]
-        argv = next((each for each in by_unit if known.server_kind(each[0]) == "redis"), argv)
+        argv = next((each for each in by_unit if server_kind(each[0]) == "redis"), argv)
         if not any(word.startswith("/") for word in argv[1:]) and not seen.contained:
             root.tell(f"process {process.pid} ({process.name})", "which file it read is not to be seen from outside")
     launched = _Launched(
@@ -138,7 +331,7 @@ def _configured(root: Root, launched: _Launched) -> ServerConfig:
             version = _java_version(root, launched.argv[0])
         case "mongodb":
             path = _option(launched.argv, "--config", "-f")
-            settings = server_files.mongodb(root, path) if path else {}
+            settings = mongodb_settings(root, path) if path else {}
             version = _mongodb_version(root)
     return ServerConfig(
         kind=launched.kind,
@@ -171,16 +364,16 @@ def _at_rest(root: Root, kind: ServerKind) -> Iterator[ServerConfig]:
         version = None
         match kind:
             case "postgresql":
-                settings = server_files.postgresql(root, path)
+                settings = postgresql_settings(root, path)
                 settings.pop("data_directory", None)
             case "mysql":
-                settings = server_files.mysql(root, [path])
+                settings = mysql_settings(root, [path])
             case "redis":
-                settings = server_files.redis(root, path)
+                settings = redis_settings(root, path)
             case "memcached":
-                settings = _memcached(server_files.memcached(root, path), path)
+                settings = _memcached(memcached_settings(root, path), path)
             case "mongodb":
-                settings, version = server_files.mongodb(root, path), _mongodb_version(root)
+                settings, version = mongodb_settings(root, path), _mongodb_version(root)
             case "jvm":
                 continue
         yield ServerConfig(kind=kind, what=path, settings=settings, version=version)
@@ -203,10 +396,10 @@ def _postgresql(root: Root, argv: Sequence[str]) -> tuple[dict[str, Placed], str
     data = _option(argv, "-D", "--data-directory") or ""
     given = dict(_assigned(argv))
     path = given.get("config_file") or (f"{data}/postgresql.conf" if data else "")
-    settings = server_files.postgresql(root, path) if path.startswith("/") else {}
+    settings = postgresql_settings(root, path) if path.startswith("/") else {}
     for key in ("huge_pages", "huge_page_size", "shared_buffers"):
         if key in given:
-            settings[key] = Placed(key, known.shown_value(given[key]), _ON_LINE)
+            settings[key] = Placed(key, shown_value(given[key]), _ON_LINE)
     said = settings.pop("data_directory", None)
     version = root.text(f"{data or (said.value if said else '')}/PG_VERSION", 64)
     return settings, version.strip()[:16] if version else None
@@ -231,21 +424,21 @@ def _mysql(root: Root, argv: Sequence[str]) -> dict[str, Placed]:
     only = _option(argv, "--defaults-file")
     extra = _option(argv, "--defaults-extra-file")
     paths = [only] if only else [*_USUAL["mysql"], *([extra] if extra else [])]
-    settings = {} if "--no-defaults" in argv else server_files.mysql(root, paths)
+    settings = {} if "--no-defaults" in argv else mysql_settings(root, paths)
     for word in argv[1:]:
         key, equals, value = word.removeprefix("--").partition("=")
         name = key.replace("-", "_")
         if word.startswith("--") and name in ("large_pages", "skip_large_pages", "innodb_buffer_pool_size"):
-            settings[name] = Placed(name, known.shown_value(value) if equals else "ON", _ON_LINE)
+            settings[name] = Placed(name, shown_value(value) if equals else "ON", _ON_LINE)
     return settings
 
 
 def _redis(root: Root, argv: Sequence[str]) -> dict[str, Placed]:
     path = argv[1] if len(argv) > 1 and argv[1].startswith("/") else ""
-    settings = server_files.redis(root, path) if path else {}
+    settings = redis_settings(root, path) if path else {}
     for word, value in pairwise(argv):
         if word == "--disable-thp":
-            settings["disable-thp"] = Placed("disable-thp", known.shown_value(value), _ON_LINE)
+            settings["disable-thp"] = Placed("disable-thp", shown_value(value), _ON_LINE)
     return settings
 
 

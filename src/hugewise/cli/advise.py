@@ -11,11 +11,9 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from hugewise.cli import asking, completion, options, service
+from hugewise.cli import options, request
 from hugewise.errors import UserError
 from hugewise.visible import printable, say, say_json
-
-__all__ = ["advise"]
 
 _DASHES = "--"
 _TIME_S = 600.0
@@ -25,7 +23,7 @@ _OPTIONS = {"time_": "time", "values": "value", "run_": "from", "resumed": "resu
 _ASKED = ("time_", "margin", "confidence", "max_candidates", "priority")
 _OF_COMMAND = ("metric", "values", "pool", "prepare", "curve")
 _OF_STUDY = ("only", "scale")
-_OF_SERVICE = ("metric", "values", "pool", *service.NAMES)
+_OF_SERVICE = ("metric", "values", "pool", *request.NAMES)
 _OF_RUNS = ("anyway", "results")
 
 
@@ -50,15 +48,15 @@ class _Dashed(click.Command):
 @click.command(cls=_Dashed, short_help="What to set for a program or a server, and how sure.")
 @options.STUDY_OR_WORD
 @click.argument(
-    "command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]", shell_complete=completion.command
+    "command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]", shell_complete=options.complete_files
 )
-@service.options
+@request.options
 @click.option(
     "--from",
     "run_",
     metavar="RUN",
     type=click.Path(path_type=Path),
-    shell_complete=completion.runs,
+    shell_complete=options.complete_runs,
     help="What the run in this folder says is to be set; nothing is measured.",
 )
 @click.option(
@@ -123,7 +121,7 @@ def advise(
     Exit status: 0 answered, also where the answer is to leave it as it is; 1 hugewise or the host failed; 2 what was
     asked cannot be done; 130 interrupted, with what is known so far.
     """
-    service.must_be_whole(asked, command=bool(command))
+    request.must_be_whole(asked, command=bool(command))
     forms = {"study": study is not None, "command": bool(command), "server": bool(asked["server"])}
     _check({**forms, "run_": run_ is not None, "resumed": resumed is not None}, asked)
     _check_curve(asked)
@@ -215,15 +213,15 @@ def _of_command(
     verbose: bool,
 ) -> None:
     from hugewise.advise import advise as phases  # noqa: PLC0415
-    from hugewise.advise.telling import DETAILS, answer, objective, settings, summary, whole  # noqa: PLC0415
+    from hugewise.advise.text import DETAILS, answer, objective, settings, summary, whole  # noqa: PLC0415
     from hugewise.cli import progress  # noqa: PLC0415
 
     anyway, results = asked["anyway"], asked["results"]
-    with progress.shown(sys.stderr) as listener:
+    with progress.show_progress(sys.stderr) as listener:
         if resumed is not None:
             found, folder = phases.resume(resumed, listener=listener, anyway=anyway)
         else:
-            question, call = _question(command, asked), asking.this_call()
+            question, call = _question(command, asked), request.this_call()
             found, folder = phases.advise(question, results, listener=listener, anyway=anyway, command=call)
     if as_json:
         told = {"objective": objective(found), "answer": answer(found), "settings": settings(found)}
@@ -256,17 +254,17 @@ def _of_study(
     verbose: bool,
 ) -> None:
     from hugewise.advise import of_study  # noqa: PLC0415
-    from hugewise.advise.telling import DETAILS, details, summary  # noqa: PLC0415
+    from hugewise.advise.text import DETAILS, details, summary  # noqa: PLC0415
     from hugewise.cli import progress  # noqa: PLC0415
 
     begun = None
     if study is not None:
-        asking.must_be_study(study, "hugewise advise --")
-        part = asking.part_of(Path(study), {"scale": asked["scale"], "only": asked["only"], "arms": None})
+        request.must_be_study(study, "hugewise advise --")
+        part = request.part_of(Path(study), {"scale": asked["scale"], "only": asked["only"], "arms": None})
         seconds = _seconds(asked)
-        begun = of_study.begun(part, seconds=seconds, **_how(asked))
-        begun.command = asking.this_call()
-    with progress.shown(sys.stderr) as listener:
+        begun = of_study.cell_questions(part, seconds=seconds, **_how(asked))
+        begun.command = request.this_call()
+    with progress.show_progress(sys.stderr) as listener:
         if begun is None:
             assert resumed is not None
             found, folder = of_study.resume(resumed, listener=listener, anyway=asked["anyway"])
@@ -275,7 +273,7 @@ def _of_study(
     if as_json:
         say_json(found)
     else:
-        for line in of_study.told(found):
+        for line in of_study.study_summary(found):
             say(line)
         for one in found.cells:
             if one.advice is not None:
@@ -317,8 +315,8 @@ class _Files(NamedTuple):
     def of(self, advised: Sequence[tuple[str, Any]]) -> None:
         """Write those of advices: the name of the cell (empty: as in the run), and what was found."""
         import hugewise  # noqa: PLC0415
-        from hugewise.advise.of_study import named  # noqa: PLC0415
-        from hugewise.advise.telling import recommended  # noqa: PLC0415
+        from hugewise.advise.of_study import named_as_cell  # noqa: PLC0415
+        from hugewise.advise.text import recommended  # noqa: PLC0415
 
         confirmed = [(cell, each) for cell, each in advised if each.confirmed is not None]
         # What is faster has its files all the same: whether it is worth its memory is the user's to weigh.
@@ -329,12 +327,12 @@ class _Files(NamedTuple):
             why = "nothing is recommended" if confirmed else "nothing was confirmed"
             say(f"{self.output}: no files: {why}", err=self.as_json)
             return
-        runs = [named(hugewise.open_results(each.confirmation_folder), cell) for cell, each in whole]
+        runs = [named_as_cell(hugewise.open_results(each.confirmation_folder), cell) for cell, each in whole]
         self.write(runs, [each.chosen if recommended(each) else None for _, each in whole])
 
     def write(self, runs: Sequence[Any], arms: Sequence[str | None] = ()) -> None:
         """Write those of the best arm of each cell of these results, or of the arms that are named."""
-        from hugewise.cli.unit_start import of_host  # noqa: PLC0415
+        from hugewise.cli.unit import of_host  # noqa: PLC0415
         from hugewise.report.deployed import write_files  # noqa: PLC0415
 
         first, *others = runs
@@ -378,8 +376,8 @@ def _question(command: Sequence[str], asked: dict[str, Any]) -> Any:
     given = _seconds(asked)
     seconds = _TIME_S if given is None else given
     if asked["server"]:
-        return Question(workload=service.table(asked, seconds), seconds=seconds, **_how(asked))
-    prepare = asking.words("prepare", asked["prepare"])
-    asking.must_be_there(command, "hugewise advise --")
+        return Question(workload=request.table(asked, seconds), seconds=seconds, **_how(asked))
+    prepare = request.words("prepare", asked["prepare"])
+    request.must_be_there(command, "hugewise advise --")
     table = of_command(command, metric=asked["metric"], values=asked["values"], prepare=prepare)
     return Question(workload=table, seconds=seconds, curve=asked["curve"], **_how(asked))

@@ -9,14 +9,12 @@ from typing import Any
 
 from hugewise.errors import HugewiseError, UserError
 from hugewise.external.analyze import analyze
+from hugewise.external.compare import AnalysisPlan
 from hugewise.external.reader import Ask
-from hugewise.external.types import AnalysisPlan
 from hugewise.quantity import parse_share
 from hugewise.report.document import brief
 from hugewise.report.external import report, write
 from hugewise.report.terminal import show
-
-__all__ = ["run"]
 
 
 def run(files: Sequence[Path], options: Mapping[str, Any]) -> None:

@@ -13,16 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from hugewise.audit.audit import AuditReport, audit
-from hugewise.audit.evidence import Label, Searched
+from hugewise.audit.inventory import Label, Searched
 from hugewise.audit.root import Root
 from hugewise.audit.rule import SEVERITIES
-from hugewise.cli.facts import leftover
+from hugewise.cli.doctor import leftover
 from hugewise.console import TextConsole
 from hugewise.errors import UserError
 from hugewise.host.journal import JOURNAL
 from hugewise.visible import say, say_json
-
-__all__ = ["FOUND", "main", "render"]
 
 FOUND = 3
 """The exit status where an error or a warning was found: 1 and 2 say that the audit itself could not be made."""

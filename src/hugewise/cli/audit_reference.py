@@ -7,12 +7,10 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from hugewise.audit.audit import AuditReport
-from hugewise.audit.claims import CLAIMS
+from hugewise.audit.inventory import CLAIMS
 from hugewise.audit.rule import Rule
 from hugewise.audit.rules import discover
 from hugewise.report.json import structures
-
-__all__ = ["audit_reference"]
 
 _INTRODUCTION = """\
 # The audit

@@ -1,22 +1,91 @@
-"""`hugewise verify PID|UNIT`: what backs a program that runs, and what was promised; for a terminal, or as JSON."""
+"""`hugewise verify PID|UNIT`: what backs a program that runs, and what was promised; for a terminal, or as JSON.
+
+`hugewise verify DOMAIN`: what the memory of a virtual machine is made of, and what was promised.
+"""
 
 from __future__ import annotations
 
 import sys
+import typing
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from hugewise.cli import completion, guest_backing
+from hugewise.cli import options
 from hugewise.errors import UserError
+from hugewise.model.guest import Pages
+from hugewise.model.host import Host
 from hugewise.quantity import format_size, parse_share, readable_size
 from hugewise.visible import printable, say, say_json
 
 if TYPE_CHECKING:
+    from hugewise.audit.audit import TrapFound
+    from hugewise.guests.running import GuestVerified, RunningGuest
     from hugewise.inspection.verify import MappingSeen, Verified
 
-__all__ = ["lines", "verify"]
+
+_OPEN = (
+    "call it as root, with debugfs mounted (mount -t debugfs none /sys/kernel/debug), outside of containers; KVM counts"
+    " its pages on x86 alone, and a kernel that is locked down does not tell them"
+)
+
+
+def show_guest(machine: RunningGuest, host: Host, policy: str | None, share: float, *, as_json: bool) -> NoReturn:
+    """Look, say what was found, and end with the exit status. Raises UserError."""
+    from hugewise.cli.guest_study import vm_traps  # noqa: PLC0415  (only of a virtual machine)
+    from hugewise.guests import running  # noqa: PLC0415
+
+    found = running.verify(machine, host, _pages(policy), share)
+    if as_json:
+        say_json(found)
+    else:
+        huge = found.delivered and found.share is not None
+        why = () if huge else vm_traps(running.as_domain(machine), host, running=True)
+        for line in guest_lines(found, why):
+            say(line)
+    sys.exit(0 if found.delivered else 1)
+
+
+def _pages(policy: str | None) -> Pages | None:
+    known: tuple[Pages, ...] = typing.get_args(Pages)
+    for pages in known:
+        if pages == policy:
+            return pages
+    if policy is None:
+        return None
+    raise UserError(f"--policy {policy}: not what a guest's memory is made of", hint=f"choose from: {', '.join(known)}")
+
+
+def guest_lines(found: GuestVerified, why: tuple[TrapFound, ...]) -> Iterator[str]:
+    """The answer first, then what each piece of the guest's memory is made of, and what takes huge pages from it."""
+    from hugewise.guests.backing import UNKNOWN  # noqa: PLC0415
+
+    verdict = {True: "as promised", False: "NOT as promised", None: "NOT PROVEN"}[found.delivered]
+    if found.delivered is None and found.host:
+        verdict += f", {UNKNOWN}"
+    yield f"{printable(found.subject)}: {verdict}: {printable(found.said)}"
+    yield f"  promised by {found.promised}"
+    yield from (f"  note: {printable(note)}" for note in found.notes)
+    yield ""
+    yield f"The guest's memory (from smaps of process {found.pid}):"
+    for one in found.memory:
+        made = ", ".join(f"{readable_size(size)} {kind}" for kind, size in sorted(one.bytes.items())) or "nothing yet"
+        yield f"  {printable(one.id)}: {readable_size(one.size)}, promised {one.promised or 'nothing'}: {made}"
+    if found.kvm is not None:
+        told = {True: "as promised", False: "NOT as promised", None: "not judged"}[found.kvm.delivered]
+        yield ""
+        yield f"What KVM maps of it, as far as the guest has touched it ({told}):"
+        yield f"  {printable(found.kvm.said)}"
+        if found.kvm.bytes is None:
+            yield f"  cure: {_OPEN}"
+    if why:
+        yield ""
+        yield "What takes huge pages from such a machine here:"
+    for trap in why:
+        yield f"  - {printable(trap.found)}: {trap.title} [{trap.rule}]"
+        yield f"    cure: {trap.cure}"
+
 
 _MOST_PROCESSES = 10
 _SOURCES = {"kpageflags": "the kernel's page flags", "smaps": "smaps"}
@@ -25,7 +94,7 @@ _SOURCES = {"kpageflags": "the kernel's page flags", "smaps": "smaps"}
 @click.command("verify", short_help="Is a running program backed as was promised?")
 @click.argument("who", metavar="PID|UNIT|DOMAIN")
 @click.option(
-    "--policy", metavar="NAME", shell_complete=completion.policy_names, help="What was promised, such as thp."
+    "--policy", metavar="NAME", shell_complete=options.complete_policies, help="What was promised, such as thp."
 )
 @click.option("--share", help="The share of its memory that is enough (default: 95%).")
 @click.option(
@@ -59,7 +128,7 @@ def verify(who: str, *, as_json: bool, **asked: Any) -> None:
             raise UserError(f"--share {text}: {error}", hint="write for example --share 90%") from None
     host = LocalHost()
     if asked["memory"] == "all" and (machine := guests_running(who, host)) is not None:
-        guest_backing.show(machine, host, asked["policy"], share, as_json=as_json)
+        show_guest(machine, host, asked["policy"], share, as_json=as_json)
     found = inspection.verify(who, host, asked["policy"], share=share, named=asked["memory"])
     if as_json:
         say_json(found)

@@ -8,13 +8,9 @@ from typing import Any
 
 import click
 
-from hugewise.cli import completion, options
-from hugewise.cli.fleet_conducted import conducted
-from hugewise.cli.fleet_confirm import confirm
-from hugewise.cli.fleet_report import report
+from hugewise.cli import options
+from hugewise.cli.fleet_report import conducted, confirm, report
 from hugewise.visible import say
-
-__all__ = ["fleet"]
 
 _FLEET = click.argument("fleet_", metavar="FLEET", type=click.Path(path_type=Path))
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -36,7 +32,7 @@ fleet.add_command(confirm)
 
 
 @fleet.command(short_help="Run STUDY on the hosts of an inventory.")
-@click.argument("study", type=click.Path(path_type=Path), shell_complete=completion.studies)
+@click.argument("study", type=click.Path(path_type=Path), shell_complete=options.complete_studies)
 @_HOSTS
 @options.SCALE
 @options.ONLY
@@ -93,10 +89,11 @@ def doctor(hosts: Path, study: Path | None, **asked: Any) -> None:
 
     Begins nothing. Exit status 1 where a host cannot take part.
     """
-    from hugewise.fleet import conduct, examining, inventory
+    from hugewise.fleet import conduct, inventory
+    from hugewise.fleet.conduct import print_examination
 
     wanted = None if study is None else conduct.question_of(study, time_=None, **asked)
-    if not examining.told(inventory.load(hosts), wanted, say):
+    if not print_examination(inventory.load(hosts), wanted, say):
         sys.exit(1)
 
 
@@ -127,12 +124,11 @@ def provision(hosts: Path, wheels: Path, python: str) -> None:
 @click.option("--worker", type=click.IntRange(2), help="The engine's worker here, which may be stopped.")
 def obey(spool: Path | None, worker: int | None) -> None:
     """Obey one order from standard input, and answer on standard output: what a fleet calls on its hosts."""
-    from hugewise.fleet import delivery
-    from hugewise.fleet.orders import MOST_MESSAGE
-    from hugewise.fleet.place import HostPlace, usual_spool
+    from hugewise.fleet import engine
+    from hugewise.fleet.protocol import MOST_MESSAGE, HostPlace, usual_spool
 
     data = sys.stdin.buffer.read(MOST_MESSAGE + 1)
-    answer = delivery.obeyed_alone(data, HostPlace(spool or usual_spool(), worker))
+    answer = engine.obeyed_alone(data, HostPlace(spool or usual_spool(), worker))
     sys.stdout.buffer.write(answer)
     sys.stdout.buffer.flush()
 
@@ -151,9 +147,9 @@ def keep(folder: Path, lock: int | None) -> None:
 @_FLEET
 def summarise(fleet_: Path) -> None:
     """Make the summaries of the runs that standard input names: what a coordinator starts beside itself."""
-    from hugewise.fleet import summarising
+    from hugewise.fleet import pooled
 
-    summarising.main(fleet_)
+    pooled.main(fleet_)
 
 
 @fleet.command(hidden=True)

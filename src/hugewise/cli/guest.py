@@ -18,7 +18,6 @@ from hugewise.visible import say
 if TYPE_CHECKING:
     from hugewise.model.guest import Kernel
 
-__all__ = ["guest"]
 
 _ARCH = click.option("--arch", type=click.Choice(["x86-64", "arm64"]), help="Of a package that does not say it itself.")
 _SUITE = click.option("--suite", default="trixie", show_default=True, help="Debian suite of packages and sources.")
@@ -38,9 +37,9 @@ def kernel() -> None:
 @_SUITE
 def list_(suite: str) -> None:
     """List kernels, and which are in the cache."""
-    from hugewise.guests.kernels import listing  # noqa: PLC0415
+    from hugewise.guests.kernels import catalogue  # noqa: PLC0415
 
-    listing.show(suite)
+    catalogue.show(suite)
 
 
 @kernel.command()
@@ -86,9 +85,9 @@ def build(name: str, fragments: Sequence[Path], source: Path | None, arch: Any, 
 @_SUITE
 def diff(first: str, second: str, suite: str) -> None:
     """List the symbols in which two kernels differ."""
-    from hugewise.guests.kernels import listing  # noqa: PLC0415
+    from hugewise.guests.kernels import catalogue  # noqa: PLC0415
 
-    listing.show_difference(first, second, suite)
+    catalogue.show_difference(first, second, suite)
 
 
 @guest.command()
@@ -114,10 +113,10 @@ def cache(remove_unused_for: str | None) -> None:
     hugewise uses the cache.
     """
     from hugewise.guests import cache as place  # noqa: PLC0415
-    from hugewise.guests import stock  # noqa: PLC0415
+    from hugewise.guests import cache_listing  # noqa: PLC0415
 
     if remove_unused_for is None:
-        stock.show(stock.entries(), f"in {place.folder()}")
+        cache_listing.show(cache_listing.entries(), f"in {place.folder()}")
         return
     try:
         seconds = parse_duration(remove_unused_for)
@@ -125,7 +124,7 @@ def cache(remove_unused_for: str | None) -> None:
         raise UserError(
             f"--remove-unused-for {remove_unused_for}: {error}", hint="see: hugewise guest cache --help"
         ) from None
-    stock.show(stock.remove_unused(seconds), f"removed from {place.folder()}")
+    cache_listing.show(cache_listing.remove_unused(seconds), f"removed from {place.folder()}")
 
 
 @guest.command(name="xml")
@@ -135,9 +134,9 @@ def cache(remove_unused_for: str | None) -> None:
 @click.option("--study", type=click.Path(path_type=Path), help="Warn where FILE asks for pages of none of its arms.")
 def xml(file: Path | None, backing: str | None, expect: str | None, study: Path | None) -> None:
     """The memory backing that the libvirt domain in FILE asks for, as a study says it."""
-    from hugewise.cli import guest_xml  # noqa: PLC0415  (the rules of the audit come with it)
+    from hugewise.cli import guest_study  # noqa: PLC0415  (the rules of the audit come with it)
 
-    guest_xml.main(file, backing, expect, study)
+    guest_study.print_xml(file, backing, expect, study)
 
 
 @guest.command(name="study")

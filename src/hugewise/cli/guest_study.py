@@ -1,34 +1,146 @@
-"""`hugewise guest study`: from a libvirt domain to a study of its memory."""
+"""`hugewise guest study`: from a libvirt domain to a study of its memory.
+
+`hugewise guest xml`: the memory backing of a libvirt domain as a study says it, and back.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hugewise import files, reading, workloads
-from hugewise.cli.guest_xml import MOST, vm_traps
+from hugewise.audit import collect
+from hugewise.audit.audit import TrapFound
+from hugewise.audit.facts import HostFacts
+from hugewise.audit.root import Root
+from hugewise.cli.doctor import vm_traps_of
 from hugewise.errors import UserError
-from hugewise.guests import disks, domain_study, libvirt, virsh
-from hugewise.guests.domain_text import remark
+from hugewise.guests import disks, domain_study, libvirt
+from hugewise.guests.domain_study import remark
 from hugewise.guests.qemu import PROGRAMS
 from hugewise.host.knob import NODES
+from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.pool import available
+from hugewise.machine import domain
+from hugewise.machine import domain as domain_xml
 from hugewise.machine import domain as domains
-from hugewise.machine import domain_xml
 from hugewise.machine.proc import meminfo
-from hugewise.model.guest import Backing
+from hugewise.model.guest import Backing, Domain
 from hugewise.model.host import Host
-from hugewise.plan import cells, room, venue
+from hugewise.plan import arms, cells
+from hugewise.plan.memory import of_host
 from hugewise.quantity import format_size, readable_size
-from hugewise.study.keys import near
+from hugewise.study.keys import Place, near
 from hugewise.study.study import Study
+from hugewise.study.tables import BACKING
 from hugewise.visible import printable, say
 
-__all__ = ["main", "write"]
+MOST = 8 << 20  # bytes of a domain's XML that are read
+
+
+def read(file: Path, host: Host, expected: str | None = None, study: Path | None = None) -> tuple[str, tuple[str, ...]]:
+    """The backing that the domain in `file` asks for, as TOML, and the warnings.
+
+    `expected` is the backing that somebody wants, written as in a study; `study` one whose arms say it. Raises
+    UserError, StudyError.
+    """
+    root = domain.parse(_content(file), str(file))
+    asked = libvirt.requested_backing(root.first("domain") or root, str(file), meminfo(host).get("Hugepagesize"))
+    wanted = [("--expect", _backing(expected, "--expect"))] if expected is not None else []
+    wanted += _arms(study) if study is not None else []
+    return libvirt.toml(asked.backing), (*asked.warnings, *_unlike(asked, wanted, str(file)))
+
+
+def traps_of(file: Path, host: Host) -> Iterator[str]:
+    """What takes huge pages from the machine in `file` on this host, with its cure. Raises UserError."""
+    root = domain.parse(_content(file), str(file))
+    if root.tag != "memoryBacking":
+        for trap in vm_traps(domain.read(root, str(file)), host):
+            yield f"{trap.found} [{trap.rule}]: {trap.title}; cure: {trap.cure}"
+
+
+def vm_traps(found: Domain, host: Host, *, running: bool = False) -> tuple[TrapFound, ...]:
+    """What takes huge pages from the machine on this host, by the rules of `hugewise audit`."""
+    here = Root(Path("/")) if isinstance(host, LocalHost) else None
+    facts = HostFacts(domains=(found,)) if here is None else collect.about(here, found, running=running)
+    return vm_traps_of(facts)
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return reading.content(file, MOST)
+    except reading.UnreadableError as error:
+        raise UserError(f"{file}: {error.reason}", hint="write it with: virsh dumpxml DOMAIN > FILE") from None
+
+
+def write_xml(backing: str) -> str:
+    """The elements of a libvirt domain that ask for `backing`, which is written as in a study. Raises UserError."""
+    return libvirt.element(_backing(backing, "--backing"))
+
+
+def _backing(text: str, option: str) -> Backing:
+    """A backing as a study has it: a kind of pages, or a table in braces. Raises UserError."""
+    value: object = text
+    if text.strip().startswith("{"):
+        try:
+            value = reading.toml(f"backing = {text}")["backing"]
+        except reading.UnreadableError as error:
+            cure = "write for example '{ pages = \"hugetlb-2m\", nodes = [0] }'"
+            raise UserError(f"{option} {reading.shown(text)}: {error.reason}", hint=cure) from None
+    found: Backing = BACKING.read(value, Place("command line", option))
+    return found
+
+
+def _arms(path: Path) -> list[tuple[str, Backing]]:
+    from hugewise.study.load import load  # noqa: PLC0415  (only with --study: it brings the published figures)
+
+    loaded = load(path)
+    if loaded.guest is None:
+        raise UserError(f"{path}: is a study without guests", hint="name one with a table [guest]")
+    return [(f"arm {use.name} of {path}", use.backed_by) for use in loaded.policies]
+
+
+def _unlike(asked: libvirt.DomainMemory, wanted: list[tuple[str, Backing]], file: str) -> Iterator[str]:
+    """That the domain asks for other pages than somebody wants: of several arms, than any of them.
+
+    Without a size it asks for whatever this host's default is. Where an arm says 1 GiB that is told even if another arm
+    says what the default happens to be: on a host with another default the same lines are another arm.
+    """
+    pages = asked.backing.pages
+    missed = [each for each in wanted if each[1].pages != pages]
+    if len(missed) < len(wanted):  # it is one of the arms
+        missed = [each for each in missed if asked.bare is not None and each[1].pages == "hugetlb-1g"]
+    if not missed:
+        return
+    said = ", ".join(f"{backing.pages} ({who})" for who, backing in missed)
+    if asked.bare is None:
+        yield f"{file}: asks for {pages}, and wanted is {said}"
+    else:
+        yield (
+            f"{file}:{asked.bare}: <hugepages/> without a size is this host's default, {pages}, and wanted is {said}:"
+            " name the size as in <page size='1' unit='GiB'/>, or boot the host with default_hugepagesz=1G"
+        )
+
+
+def print_xml(file: Path | None, backing: str | None, expect: str | None, study: Path | None) -> None:
+    """Print one for the other, and what is to be told of it. Raises UserError, StudyError."""
+    if (file is None) == (backing is None):
+        raise UserError("name a FILE, or a --backing", hint="hugewise guest xml domain.xml")
+    if backing is not None:
+        if expect is not None or study is not None:
+            raise UserError("--expect and --study are of a FILE", hint="remove them, or --backing")
+        say(write_xml(backing).removesuffix("\n"))
+        return
+    assert file is not None
+    found, warnings = read(file, LocalHost(), expect, study)
+    for warning in (*warnings, *traps_of(file, LocalHost())):
+        say(f"warning: {printable(warning)}", err=True)
+    say(found.removesuffix("\n"))
+
 
 _WITHIN = "base,thp"
 _NOT_HERE = {
@@ -42,7 +154,7 @@ _MOVED = (
 
 
 def write(
-    xml: bytes, file: str, wish: domain_study.StudyWish, host: Host, *, there: str | None = None
+    xml: bytes, file: str, wish: domain_study.StudyRequest, host: Host, *, there: str | None = None
 ) -> tuple[str, tuple[str, ...]]:
     """The study of the domain in `xml`, and what is to be told of it; `there`: the other host that it is a domain of.
     Raises UserError, StudyError.
@@ -52,7 +164,7 @@ def write(
     _check_workload(wish)
     root = domain_xml.parse(xml, file)
     domain = domains.read(root, file)
-    asked = libvirt.asked(root.first("domain") or root, file, meminfo(host).get("Hugepagesize"))
+    asked = libvirt.requested_backing(root.first("domain") or root, file, meminfo(host).get("Hugepagesize"))
     made = domain_study.restate(domain, asked, wish, _offer(domain.memory, domain.emulator, host))
     traps = [f"{trap.found} [{trap.rule}]: {trap.title}; cure: {trap.cure}" for trap in vm_traps(domain, host)]
     text = made.text
@@ -65,7 +177,7 @@ def write(
     return text, (*moved, *asked.warnings, *made.notes, *traps)
 
 
-def _check_workload(wish: domain_study.StudyWish) -> None:
+def _check_workload(wish: domain_study.StudyRequest) -> None:
     """Raise UserError where no guest can run it, which else a run alone would say."""
     known = workloads.discover()
     if (why := _NOT_HERE.get(wish.workload or "")) is not None:
@@ -89,7 +201,7 @@ def _judged(study: Study) -> str:
 def _offer(memory: int, emulator: str | None, host: Host) -> domain_study.HostOffer:
     nodes = [name.removeprefix("node") for name in host.names(NODES) if name.startswith("node")]
     return domain_study.HostOffer(
-        backs=lambda backing: venue.cannot_back(backing, host) or _short(backing, memory, host),
+        backs=lambda backing: arms.cannot_back(backing, host) or _short(backing, memory, host),
         absent=disks.absent,
         held=disks.holder,
         cpus=tuple(LocalMachine().cpus()),
@@ -106,7 +218,7 @@ def _other(emulator: str) -> bool:
 
 def _short(backing: Backing, memory: int, host: Host) -> str | None:
     """Why there is no room for a guest of so much memory, of its pool or beside it."""
-    found = room.of_host(host)
+    found = of_host(host)
     if found is None:
         return None
     if memory > found.total:
@@ -141,7 +253,7 @@ def main(  # noqa: PLR0917  (as click hands them over)
     if policy is not None and not resident:
         cure = "add --resident; else the arms are what the guests' memory can be made of"
         raise UserError("--policy is for a guest that stays", hint=cure)
-    wish = domain_study.StudyWish(
+    wish = domain_study.StudyRequest(
         name=name,
         load=_words(load),
         workload=workload,
@@ -154,8 +266,8 @@ def main(  # noqa: PLR0917  (as click hands them over)
         within=_policies(policy or _WITHIN) if resident else (),
         blocks=blocks,
     )
-    xml, called = (_read(Path(file)), file) if connect is None else (virsh.dumpxml(connect, file), f"{file}.xml")
-    there = None if connect is None else virsh.elsewhere(connect)
+    xml, called = (_read(Path(file)), file) if connect is None else (domain_study.dumpxml(connect, file), f"{file}.xml")
+    there = None if connect is None else domain_study.elsewhere(connect)
     text, told = write(xml, called, wish, LocalHost(), there=there)
     for each in told:
         say(f"note: {printable(each)}", err=True)

@@ -8,16 +8,16 @@ from typing import Any
 
 import click
 
-from hugewise.cli import completion
+from hugewise.cli import options
 from hugewise.errors import UserError
 from hugewise.visible import say_json
-
-__all__ = ["inspect"]
 
 
 @click.command("inspect", short_help="Which page sizes back a running program, and why not larger ones?")
 @click.argument("pids", nargs=-1, metavar="[PID]...")
-@click.option("--cgroup", metavar="PATH", shell_complete=completion.runs, help="All processes of a group, v1 or v2.")
+@click.option(
+    "--cgroup", metavar="PATH", shell_complete=options.complete_runs, help="All processes of a group, v1 or v2."
+)
 @click.option("--command", metavar="NAME", help="All processes of that name.")
 @click.option("--watch", is_flag=True, help="Look again and again, with what has changed; q ends it.")
 @click.option(
@@ -71,9 +71,9 @@ def inspect(pids: Sequence[str], *, as_json: bool, watch: bool, **asked: Any) ->
         return inspection.inspect(who, host, group=group, sampling=sampling)
 
     if watch:
-        from hugewise.cli import inspect_watch  # noqa: PLC0415
+        from hugewise.cli import inspect_show  # noqa: PLC0415
 
-        inspect_watch.watch(look, interval, as_json=as_json, mappings=mappings)
+        inspect_show.watch(look, interval, as_json=as_json, mappings=mappings)
         return
     found = look()
     if as_json:

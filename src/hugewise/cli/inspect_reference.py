@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from hugewise.inspection.inspected import FORMAT, Inspection
 from hugewise.report.json import structures
 
-__all__ = ["inspect_reference"]
-
 
 def inspect_reference() -> str:
     """docs/reference/inspect-json.md."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from hugewise.cli.reference import keys_reference
-from hugewise.fleet.entries import ClientEntry, FleetTable, HostEntry
-
-__all__ = ["inventories_reference"]
+from hugewise.fleet.inventory import ClientEntry, FleetTable, HostEntry
 
 _INTRODUCTION = """\
 # Inventories

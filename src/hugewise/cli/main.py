@@ -17,21 +17,18 @@ from typing import Any, NoReturn
 
 import click
 
-from hugewise.cli import asking, completion, options, running
+from hugewise.cli import options, progress, request
 from hugewise.cli.advise import advise
 from hugewise.cli.backing import verify
 from hugewise.cli.compare import compare
-from hugewise.cli.export import export
 from hugewise.cli.fleet import fleet
 from hugewise.cli.guest import guest
 from hugewise.cli.inspect import inspect
-from hugewise.cli.report import report
+from hugewise.cli.report import export, report
 from hugewise.cli.torture import torture
 from hugewise.cli.verify import verify_statistics
 from hugewise.errors import HugewiseError, UserError
 from hugewise.visible import printable, say
-
-__all__ = ["main"]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
@@ -94,11 +91,11 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
     a new run; `resume` continues one that was interrupted.
     """
     import hugewise  # noqa: PLC0415  (each verb pays only for what it uses)
-    from hugewise.cli.list import show_plan  # noqa: PLC0415
+    from hugewise.cli.plan import show_plan  # noqa: PLC0415
 
-    chosen = asking.study_of(study, command, policy, options)
-    client = asking.client_of(options["client"], options["hosts"])
-    seed = asking.seed(options["seed"])
+    chosen = request.study_of(study, command, policy, options)
+    client = request.client_of(options["client"], options["hosts"])
+    seed = request.seed(options["seed"])
     if (page := options["page"]) is not None:
         from hugewise.cli import page as publishing  # noqa: PLC0415
 
@@ -107,8 +104,8 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
         show_plan(chosen, client, seed, options["results"])
         return
     given = {"seed": seed, "results": options["results"], "anyway": options["anyway"], "client": client}
-    given["command"] = asking.this_call()
-    running.reported(lambda listener: hugewise.run(chosen, listener=listener, **given), options["keeper"], page)
+    given["command"] = request.this_call()
+    progress.reported(lambda listener: hugewise.run(chosen, listener=listener, **given), options["keeper"], page)
 
 
 @cli.command()
@@ -119,7 +116,7 @@ def resume(run_: Path, *, anyway: bool, keeper: int | None) -> None:
     """Continue the interrupted run in the folder RUN."""
     import hugewise  # noqa: PLC0415
 
-    running.reported(lambda listener: hugewise.resume(run_, listener=listener, anyway=anyway), keeper)
+    progress.reported(lambda listener: hugewise.resume(run_, listener=listener, anyway=anyway), keeper)
 
 
 @cli.command(short_help="What this machine offers and lacks, with the cure.")
@@ -135,7 +132,7 @@ def doctor(study: Path | None, scale: str | None, as_json: bool, as_unit: bool) 
     if as_unit:
         say(unit.text().removesuffix("\n"))
         return
-    asking.check_scale(study, scale)
+    request.check_scale(study, scale)
     sys.exit(examination.main(study, scale, as_json=as_json))
 
 
@@ -194,9 +191,9 @@ def plan(**asked: Any) -> None:
     from hugewise.cli import plan as planning  # noqa: PLC0415
 
     if asked["study"] is None:
-        asking.part_of(None, asked)
-    parts = {name: asking.names(asked[name]) for name in ("only", "arms")}
-    planning.main(planning.PlanOptions(**{**asked, **parts}, command=asking.this_call()))
+        request.part_of(None, asked)
+    parts = {name: request.names(asked[name]) for name in ("only", "arms")}
+    planning.main(planning.PlanOptions(**{**asked, **parts}, command=request.this_call()))
 
 
 @cli.command(short_help="Test this host: is the same called different?")
@@ -218,7 +215,7 @@ def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> N
     study may require. Exit status 1 when it does not pass.
     """
     from hugewise.cli import progress  # noqa: PLC0415
-    from hugewise.cli.told import lines  # noqa: PLC0415
+    from hugewise.cli.plan import lines  # noqa: PLC0415
     from hugewise.quantity import parse_share  # noqa: PLC0415
     from hugewise.session.calibrate import calibrate as measure  # noqa: PLC0415
 
@@ -226,9 +223,9 @@ def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> N
         share = parse_share(planted)
     except ValueError as error:
         raise UserError(f"--planted {planted}: {error}", hint="write for example --planted 10%") from None
-    asked = asking.part_of(study, {name: options.pop(name) for name in ("scale", "only", "arms")})
-    options |= {"seed": asking.seed(options["seed"]), "command": asking.this_call()}
-    with progress.shown(sys.stderr) as listener:
+    asked = request.part_of(study, {name: options.pop(name) for name in ("scale", "only", "arms")})
+    options |= {"seed": request.seed(options["seed"]), "command": request.this_call()}
+    with progress.show_progress(sys.stderr) as listener:
         record, path = measure(asked, pairs=pairs, planted=share, listener=listener, **options)
     for line in lines(record):
         say(line)
@@ -241,7 +238,7 @@ def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> N
 @click.argument("what", type=click.Choice(["policies", "workloads", "metrics", "studies", "published"]))
 def list_(what: str) -> None:
     """List policies, workloads, metrics, studies or published sources."""
-    from hugewise.cli.list import show_list  # noqa: PLC0415
+    from hugewise.cli.plan import show_list  # noqa: PLC0415
 
     show_list(what)
 
@@ -250,15 +247,15 @@ def list_(what: str) -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion_(shell: str) -> None:
     """Print what a SHELL reads to complete hugewise: eval "$(hugewise completion bash)"."""
-    say(completion.script(cli, shell))
+    say(options.script(cli, shell))
 
 
 @cli.command()
 def restore() -> None:
     """Put back page settings that a killed run left (root)."""
-    from hugewise.host import recovery  # noqa: PLC0415
+    from hugewise.host import journal  # noqa: PLC0415
 
-    for line in recovery.restore():
+    for line in journal.restore():
         say(line)
 
 
@@ -309,7 +306,7 @@ def combine(runs: Sequence[Path], confidence: float | None, as_json: bool) -> No
 
     Multiplies their e-values (method sequential). Name all runs that were made, whatever they found.
     """
-    from hugewise.cli import combine as combining  # noqa: PLC0415
+    from hugewise.cli import compare as combining  # noqa: PLC0415
 
     combining.main(runs, confidence, as_json=as_json)
 

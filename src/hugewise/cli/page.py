@@ -10,12 +10,10 @@ from hugewise.errors import StorageError, UserError
 from hugewise.files import alone_in, made_folder
 from hugewise.report import cell_list, result_overview, result_page
 from hugewise.store.folder import RunFolder
-from hugewise.study import load, shipped
+from hugewise.study import load
 from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
 from hugewise.visible import printable, say
-
-__all__ = ["check", "join", "main"]
 
 
 def main(page: Path, run: Path, *, alone: bool) -> None:
@@ -71,5 +69,5 @@ def _whole(run: Path) -> Study | None:
 
 def _shipped(name: str, scale: str) -> Study | None:
     """The study of that name, or that pilots of that name are of, at the scale. Raises UserError where it has none."""
-    path = shipped.named(Path(name)) or shipped.named(Path(name.removesuffix("-pilot")))
+    path = load.shipped_study(Path(name)) or load.shipped_study(Path(name.removesuffix("-pilot")))
     return None if path is None else load.load(path, scale)

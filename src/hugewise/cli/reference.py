@@ -14,15 +14,21 @@ from hugewise.model.metric import COMMON, Metric
 from hugewise.model.pages import PageSizes
 from hugewise.model.workload import Parameter, ParameterValue
 from hugewise.quantity import format_size
-from hugewise.study.backing import BackingUse
 from hugewise.study.guest import DiskUse, GuestUse, KernelUse, NodeUse
 from hugewise.study.keys import Key, keys_of
-from hugewise.study.sampling import Sampling
-from hugewise.study.study import Study
-from hugewise.study.tables import Between, Budget, CalibrationRule, Design, PolicyUse, Retries, Sessions, Validity
+from hugewise.study.study import Sampling, Study
+from hugewise.study.tables import (
+    BackingUse,
+    Between,
+    Budget,
+    CalibrationRule,
+    Design,
+    PolicyUse,
+    Retries,
+    Sessions,
+    Validity,
+)
 from hugewise.study.workload import DeliveryRule, WorkloadUse
-
-__all__ = ["keys_reference", "studies_reference"]
 
 _EXAMPLE_SIZES = PageSizes(
     base=1 << 12,

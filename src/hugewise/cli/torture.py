@@ -14,8 +14,6 @@ from hugewise.errors import UserError
 from hugewise.quantity import parse_duration
 from hugewise.visible import say, say_json
 
-__all__ = ["torture"]
-
 
 @click.command(short_help="Kill and starve runs here: is anything left behind?")
 @click.option("--kills", type=click.IntRange(0), default=200, show_default=True, help="Runs that are killed.")
@@ -35,7 +33,7 @@ def torture(*, results: Path, case: str | None, soaking: str | None, as_json: bo
     Keeps what it found in RESULTS/torture-SEED; called again, it goes on with the cases that are left. Exit status 1
     when a promise is broken.
     """
-    from hugewise.torture import soak, summary  # noqa: PLC0415  (each verb pays only for what it uses)
+    from hugewise.torture import cases, findings  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.torture import torture as torturing  # noqa: PLC0415
     from hugewise.torture.subject import THIS  # noqa: PLC0415
 
@@ -51,15 +49,15 @@ def torture(*, results: Path, case: str | None, soaking: str | None, as_json: bo
         hugewise=THIS if command is None else tuple(shlex.split(command)),
     )
     if soaking is not None:
-        soaked = soak.soak(chosen.folder, _seconds("--soak", soaking), chosen.hugewise, _say)
-        _told(soaked if as_json else None, soak.lines(soaked), passed=soaked.passed)
+        soaked = cases.soak(chosen.folder, _seconds("--soak", soaking), chosen.hugewise, _say)
+        _told(soaked if as_json else None, cases.lines(soaked), passed=soaked.passed)
     if case is not None:
         one = torturing.again(chosen, case, _say)
         lines = [f"{one.name}: {one.did}", *(f"  {line}" for line in one.faults or ["every promise held"])]
         _told(one if as_json else None, lines, passed=not one.faults)
     report = torturing.torture(chosen, _say)
     if not as_json:
-        summary.show(report)
+        findings.show(report)
     _told(report if as_json else None, (), passed=report.passed)
 
 

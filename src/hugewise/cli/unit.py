@@ -3,6 +3,8 @@
 Page settings, pools, mounts and cgroups are the kernel's, and gone with it after a reboot. Two things are not: what a
 run had copied to a disk, which only a journal knows, and everything where the kernel goes on without the processes (a
 container that is started again, `systemctl soft-reboot`).
+
+How the service that `--unit` names is started on this host, for its drop-in.
 """
 
 from __future__ import annotations
@@ -12,12 +14,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from hugewise.deployment.program import UnitStart
 from hugewise.errors import UserError
 from hugewise.host.journal import JOURNAL
-from hugewise.model.check import Check
-from hugewise.model.host import Host
-
-__all__ = ["INSTALL", "PATH", "check", "text"]
+from hugewise.model.host import Check, Host
 
 PATH: Final = "/etc/systemd/system/hugewise-restore.service"
 INSTALL: Final = f"hugewise doctor --unit | sudo tee {PATH} && sudo systemctl enable hugewise-restore"
@@ -68,3 +68,12 @@ def check(host: Host) -> Check | None:
         finding = "no unit puts back at boot what a killed run left on a disk"
         return Check("host", "restore at boot", "limited", finding, INSTALL)
     return Check("host", "restore at boot", "ok", PATH)
+
+
+def of_host(unit: str) -> UnitStart | None:
+    """By its files; None where this host has no such service. Raises UserError for what is no name of a unit."""
+    from hugewise.audit.root import Root  # noqa: PLC0415  (each verb pays only for what it uses)
+    from hugewise.audit.systemd import unit_start  # noqa: PLC0415
+    from hugewise.deployment.quoting import unit_name  # noqa: PLC0415
+
+    return unit_start(Root(), unit_name(unit))

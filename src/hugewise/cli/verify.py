@@ -11,8 +11,6 @@ import click
 
 from hugewise.visible import say_json
 
-__all__ = ["verify_statistics"]
-
 
 @click.command("verify-statistics", short_help="Simulate the promises that verdicts rest on.")
 @click.option("--check", "checks", multiple=True, metavar="NAME", help="Only this check (can be repeated).")
@@ -39,15 +37,15 @@ def verify_statistics(checks: Sequence[str], power: bool, as_json: bool, **optio
     Checks: size, ledger, e-process, replay, coverage, metamorphic, coins, self-test, blocks, stopping, spread,
     planning, screening, knee, fleet, power. Exit status 1 when one fails.
     """
-    from hugewise.verification import show, suite  # noqa: PLC0415
+    from hugewise.verification import suite  # noqa: PLC0415  (each verb pays only for what it uses)
 
     given = {name.rstrip("_"): value for name, value in options.items() if value is not None}
     if power or checks:
         given["checks"] = (*checks, *(["power"] if power else []))
-    with show.progress(sys.stderr) as listener:
+    with suite.progress(sys.stderr) as listener:
         found = suite.verify(suite.Options(**given), listener)
     if as_json:
         say_json(found)
     else:
-        show.show(found)
+        suite.show(found)
     sys.exit(0 if found.passed else 1)

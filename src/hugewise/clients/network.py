@@ -24,13 +24,11 @@ from hugewise import reading, unprivileged
 from hugewise.errors import MachineError, ProbeError, UserError
 from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import probe, programs, serving
-from hugewise.machine.foreign import plain
 from hugewise.machine.machine import Machine
+from hugewise.machine.messages import plain
 from hugewise.machine.serving import Serving
 from hugewise.model.host import Host
 from hugewise.reading import UnreadableError
-
-__all__ = ["NetworkSeen", "address_towards", "interface_of", "look", "resolved", "said"]
 
 _SECONDS = 1
 _BLOCK = "128K"
@@ -106,7 +104,7 @@ def carried(host: Host, interface: str | None) -> int | None:
         return None
 
 
-def said(
+def output_of(
     machine: Machine, argv: Sequence[str], owner: tuple[int | None, int | None], environment: dict[str, str]
 ) -> str:
     """What a short program says there on stdout. Raises MachineError, with its last words where it fails."""
@@ -167,7 +165,8 @@ def look(machine: Machine, address: str, iperf3: str, owner: tuple[int | None, i
             trip = _first(machine, (*client, "-n", _BLOCK), owner)
             way = ("-t", str(_SECONDS))
             there, back = (
-                _rate(said(machine, (*client, *way, *more), owner, dict(machine.environment))) for more in ((), ("-R",))
+                _rate(output_of(machine, (*client, *way, *more), owner, dict(machine.environment)))
+                for more in ((), ("-R",))
             )
         finally:
             server.close()
@@ -179,7 +178,7 @@ def _first(machine: Machine, argv: Sequence[str], owner: tuple[int | None, int |
     end = time.monotonic() + _PATIENCE_S
     while True:
         try:
-            return _round_trip(said(machine, argv, owner, dict(machine.environment)))
+            return _round_trip(output_of(machine, argv, owner, dict(machine.environment)))
         except MachineError:
             if time.monotonic() > end:
                 raise

@@ -11,8 +11,6 @@ import shlex
 
 from hugewise.errors import UserError
 
-__all__ = ["plain", "shell_words", "unit_environment", "unit_name", "unit_word", "yaml_text"]
-
 _PLAIN = re.compile(r"[A-Za-z0-9_+,:./-]{1,4096}")
 _UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]{1,255}")
 _KINDS = (".service", ".slice", ".scope", ".mount", ".socket", ".swap")

@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hugewise.external.reader import Labels, Series
-from hugewise.stats.numbers import Integers, Numbers
-
-__all__ = ["Caveat", "DataLayout", "Paired", "examine", "pair"]
+from hugewise.stats.method import Integers, Numbers
 
 LayoutKind = Literal["randomised blocks", "blocks", "unpaired"]
 Threat = Literal["drift", "coin", "replication", "confounded", "missing"]

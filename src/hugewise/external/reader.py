@@ -24,9 +24,7 @@ from hugewise import reading
 from hugewise.errors import UserError
 from hugewise.model.metric import Direction, Metric
 from hugewise.reading import UnreadableError
-from hugewise.stats.numbers import Numbers
-
-__all__ = ["Ask", "DataError", "Labels", "Reader", "Series", "head_of", "json_of", "readable", "text_of"]
+from hugewise.stats.method import Numbers
 
 Labels = NDArray[np.int64]
 

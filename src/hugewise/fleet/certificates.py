@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.x509 import Certificate, KeyUsage
 
-__all__ = ["Authority", "Identity", "Side", "calling", "issued_to", "listening"]
 
 Side = Literal["coordinator", "host"]
 

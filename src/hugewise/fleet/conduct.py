@@ -3,6 +3,14 @@
 begin(...)   a new fleet of a study on the hosts of an inventory
 go_on(...)   the fleet in a folder, from its log
 examine(...) what every host says of itself, and what of a study can run there; begins nothing
+
+How many hosts of a class the question of a study takes, said before hours are spent.
+
+Nothing is measured yet, so all is said in parts of the effect. A host that ends by its own verdict knows its effect to
+about a third of it (`ERROR`: simulated, 0.24 to 0.5 from large effects to small ones; `stats.pooling`); by how much
+hosts of a class differ is a guess (`stats.fleet_size.TAUS`) until the first fleet has shown it.
+
+`hugewise fleet doctor`: what every host says of itself, in lines.
 """
 
 from __future__ import annotations
@@ -19,29 +27,50 @@ import msgspec
 from hugewise import reading, workloads
 from hugewise.errors import StudyError, UserError
 from hugewise.files import storing, write_whole
-from hugewise.fleet import gathering, inventory, strata
+from hugewise.fleet import gathering, inventory
 from hugewise.fleet.coordinator import Coordinator, rules_of
 from hugewise.fleet.decision import FleetRules
 from hugewise.fleet.engine import Engine
 from hugewise.fleet.engines import engine_of
-from hugewise.fleet.entries import HostEntry
 from hugewise.fleet.folder import RESUME, FleetFolder
 from hugewise.fleet.gathering import GatheredHost, HostProblem
 from hugewise.fleet.installation import installed
-from hugewise.fleet.inventory import Inventory
-from hugewise.fleet.orders import FleetQuestion
-from hugewise.fleet.planning import needed
-from hugewise.fleet.question import asked
-from hugewise.fleet.records import FleetOpened, Stood
-from hugewise.fleet.state import FleetState
-from hugewise.fleet.summarising import Summarising
+from hugewise.fleet.inventory import HostEntry, Inventory
+from hugewise.fleet.pooled import Summarising
+from hugewise.fleet.protocol import FleetQuestion, study_of_question
+from hugewise.fleet.records import FleetOpened, FleetState, QueueStatus
 from hugewise.plan.cells import resolve
 from hugewise.quantity import format_duration
-from hugewise.study import shipped
+from hugewise.stats import heterogeneity
+from hugewise.stats.heterogeneity import FEWEST
+from hugewise.study import load
 from hugewise.study.study import Study
 from hugewise.visible import printable
 
-__all__ = ["Asked", "begin", "examine", "go_on", "planned", "question_of"]
+ERROR = 0.35
+"""Of a host that ended by its own verdict, as a part of the effect."""
+
+
+def needed(study: Study, classes: int, comparisons: int) -> Iterator[str]:
+    """Lines on what each of so many classes takes, with so many comparisons of the study on each."""
+    level = (1 - study.confidence) / max(1, classes * comparisons)
+    low, high = (heterogeneity.hosts_for_verdict(1.0, tau, ERROR, level) for tau in heterogeneity.TAUS)
+    spread = heterogeneity.hosts_for_spread(heterogeneity.TAUS[1], ERROR)
+    if low is None or high is None or spread is None:
+        return
+    shares = " to ".join(f"{tau:.0%}" for tau in heterogeneity.TAUS)
+    hours = ""
+    if (budget := study.budget.time) is not None:
+        hours = f" ({low * budget / 3600:.2g} to {high * budget / 3600:.2g} host-hours at most)"
+    yield (
+        f"a verdict on a class at {100 * study.confidence:.6g}% takes {low} to {high} of its hosts{hours}, "
+        f"if they differ by {shares} of the effect"
+    )
+    yield (
+        f"the next host of a class is spoken of from {FEWEST} hosts on; how far they differ is known to within twice "
+        f"from {spread} on"
+    )
+
 
 Say = Callable[[str], None]
 Connect = Callable[[Inventory, str, Say], Engine]
@@ -61,7 +90,7 @@ def question_of(path: Path, *, scale: str | None, only: str | None, arms: str | 
     """From a study file, or the name of a study that comes with hugewise. Raises StudyError, UserError, also where a
     cell is chosen that the study does not have: hosts are not asked for it.
     """
-    named = path if path.exists() else shipped.named(path) or path
+    named = path if path.exists() else load.shipped_study(path) or path
     try:
         text = reading.text(reading.content(named, _MOST_STUDY))
     except reading.AbsentError:
@@ -69,7 +98,7 @@ def question_of(path: Path, *, scale: str | None, only: str | None, arms: str | 
     except reading.UnreadableError as error:
         raise StudyError(error.reason, file=str(path), hint="save it as UTF-8 text that you can read") from None
     question = FleetQuestion(text=text, scale=scale, only=only, arms=arms, time=time_)
-    study = asked(question, str(path))
+    study = study_of_question(question, str(path))
     known = workloads.discover()
     # Hosts may have workloads that are not installed here; of these they say themselves which cells there are.
     if study.cells and all(use.name in known for use in study.workload):
@@ -77,7 +106,7 @@ def question_of(path: Path, *, scale: str | None, only: str | None, arms: str | 
     return Asked(question, study)
 
 
-def examine(
+def examine_hosts(
     engine: Engine, hosts: Inventory, wanted: Asked | None, say: Say
 ) -> tuple[dict[str, GatheredHost | HostProblem], list[HostProblem]]:
     """What every host says, and all that keeps hosts from taking part."""
@@ -114,7 +143,7 @@ def begin(
     """
     folder = FleetFolder.new(results, wanted.study.name)
     with connect(hosts, folder.fleet, say) as engine:
-        found, told = examine(engine, hosts, wanted, say)
+        found, told = examine_hosts(engine, hosts, wanted, say)
         gathering.must_fit(told, len(hosts.host))
         there = [each for each in found.values() if isinstance(each, GatheredHost)]
         stood = gathering.placed(there, hosts.fleet.hosts_per_stratum, time.time(), secrets.token_hex(8))
@@ -132,7 +161,7 @@ def begin(
 
 
 def _write_down(
-    folder: FleetFolder, wanted: Asked, hosts: Inventory, there: Sequence[GatheredHost], stood: Stood
+    folder: FleetFolder, wanted: Asked, hosts: Inventory, there: Sequence[GatheredHost], stood: QueueStatus
 ) -> None:
     """What the fleet is, as its first records."""
     folder.append(
@@ -197,10 +226,10 @@ def _conducted(folder: FleetFolder, engine: Engine, hosts: Inventory, rules: Fle
         return Coordinator(folder, engine, hosts, rules, say, shipped=summarising.add).conduct()
 
 
-def planned(there: Sequence[GatheredHost], stood: Stood, study: Study, hosts: Inventory) -> Iterator[str]:
+def planned(there: Sequence[GatheredHost], stood: QueueStatus, study: Study, hosts: Inventory) -> Iterator[str]:
     """What is about to be spent, in lines: strata with their hosts and differences, hosts and hours."""
-    names = strata.named(each.stratum for each in there)
-    by_stratum: Mapping[strata.Stratum, list[str]] = {
+    names = inventory.strata_names(each.stratum for each in there)
+    by_stratum: Mapping[inventory.Stratum, list[str]] = {
         stratum: [each.host for each in there if each.stratum == stratum] for stratum in names
     }
     first = next(iter(names), None)
@@ -211,7 +240,7 @@ def planned(there: Sequence[GatheredHost], stood: Stood, study: Study, hosts: In
         spare = len(members) - len(measuring)
         yield f"  {name}: {', '.join(measuring)}{f' ({spare} more stand by)' if spare else ''}"
         if first is not None and stratum != first:
-            yield from (f"    {line}" for line in strata.differences(first, stratum))
+            yield from (f"    {line}" for line in inventory.differences(first, stratum))
     budget, count = study.budget.time, len(stood.measuring)
     check = f", after a check of {hosts.fleet.check} blocks on each host" if hosts.fleet.check else ""
     if budget is None:
@@ -224,3 +253,39 @@ def planned(there: Sequence[GatheredHost], stood: Stood, study: Study, hosts: In
         yield from needed(study, len(names), cells * (len(study.policies) - 1))
     left_out = sorted({line for each in there for line in each.greeting.examined.left_out})
     yield from (printable(f"left out on all hosts: {line}") for line in left_out)
+
+
+_FREE = 1 << 30
+
+
+def print_examination(
+    hosts: Inventory, wanted: Asked | None, say: Callable[[str], None], *, connect: Connect = engine_of
+) -> bool:
+    """Ask all hosts, and say what came of it; whether each of them can take part. Raises UserError."""
+    with connect(hosts, "doctor", say) as engine:
+        found, problems = examine_hosts(engine, hosts, wanted, say)
+
+    def tell(line: str) -> None:
+        say(printable(line))
+
+    there = [each for each in found.values() if isinstance(each, GatheredHost)]
+    names = inventory.strata_names(each.stratum for each in there)
+    for each in there:
+        greeting = each.greeting
+        who = "root" if greeting.root else greeting.account
+        tell(f"{each.host}: hugewise {greeting.installed.version} as {who}; {names[each.stratum]}")
+        for cell in greeting.examined.cells or ():
+            tell(f"  runs      {cell}")
+        for line in greeting.examined.left_out:
+            tell(f"  left out  {line}")
+        if wanted is None:
+            for check in greeting.examined.checks:
+                if check.state != "ok":
+                    cure = f" (cure: {check.cure})" if check.cure else ""
+                    tell(f"  {check.state:8}  {check.section}, {check.name}: {check.finding}{cure}")
+        if greeting.spool_free is not None and greeting.spool_free < _FREE:
+            tell(f"  limited   room for runs: {greeting.spool_free >> 20} MiB are free in its spool")
+    for problem in problems:
+        tell(problem.line)
+    tell(f"{len(hosts.host) - len({problem.host for problem in problems})} of {len(hosts.host)} hosts can take part")
+    return not problems

@@ -13,29 +13,23 @@ from typing import NamedTuple
 
 import msgspec
 
-from hugewise.analysis.host_summary import HostComparison, HostSummary, summarised
+from hugewise.analysis.pooling import HostComparison, HostSummary, summarised
 from hugewise.errors import UserError
 from hugewise.fleet import conduct
 from hugewise.fleet.folder import FleetFolder
 from hugewise.fleet.gathering import GatheredHost
-from hugewise.fleet.inventory import Inventory
-from hugewise.fleet.orders import FleetQuestion
-from hugewise.fleet.pooled import pooled
-from hugewise.fleet.question import asked
-from hugewise.fleet.state import FleetState
-from hugewise.fleet.strata import Stratum, differences, stratum
-from hugewise.fleet.summaries import summary
+from hugewise.fleet.inventory import Inventory, Stratum, differences, stratum
+from hugewise.fleet.pooled import pooled, summary
+from hugewise.fleet.protocol import FleetQuestion, study_of_question
+from hugewise.fleet.records import FleetState
 from hugewise.model.fleet import PooledEffect, TransferredVerdict
 from hugewise.model.results import Verdict
-from hugewise.stats import confirming, pooling
-from hugewise.stats.confirming import Own, Prior
-from hugewise.stats.heterogeneity import TypicalEffect
+from hugewise.stats import heterogeneity, pooling
+from hugewise.stats.heterogeneity import Own, Prior, TypicalEffect
 from hugewise.stats.pairs import ratio_of
 from hugewise.store.folder import RunFolder
 from hugewise.study.keys import near
 from hugewise.study.workload import SMALL, cell_of
-
-__all__ = ["HostJudged", "Known", "asked_of", "chosen", "judged", "known_of", "remarks", "transferred"]
 
 _Z = 1.959964
 _DECIDED = ("better", "worse", "equivalent")
@@ -169,7 +163,7 @@ def asked_of(known: Known, time_: str | None = None) -> conduct.Asked:
             "nothing was decided before, so that nothing can be confirmed", hint="run the study on more hosts first"
         )
     question = known.question
-    study = asked(question, "study.toml")
+    study = study_of_question(question, "study.toml")
     cells, labels = {cell for cell, *_ in decided}, [use.called for use in study.workload]
     only = [name for label in labels for name in _decided_of(label, labels, study.cells, cells)]
     question = msgspec.structs.replace(
@@ -178,7 +172,7 @@ def asked_of(known: Known, time_: str | None = None) -> conduct.Asked:
         only=",".join(only) if only and (study.cells or len(only) < len(study.workload)) else question.only,
         time=time_ or question.time,
     )
-    return conduct.Asked(question, asked(question, "study.toml"))
+    return conduct.Asked(question, study_of_question(question, "study.toml"))
 
 
 def _decided_of(label: str, labels: Sequence[str], asked: Collection[str], decided: Collection[str]) -> list[str]:
@@ -214,7 +208,7 @@ def remarks(known: Known, there: Sequence[GatheredHost]) -> Iterator[str]:
         yield f"{each.host} is of a class that was never measured{told}: only what its own run shows will be said"
 
 
-def judged(known: Known, path: Path) -> Iterator[HostJudged]:
+def judge_hosts(known: Known, path: Path) -> Iterator[HostJudged]:
     """Of each host of the fleet in the folder `path` what its run makes of the verdicts before. Raises RunError, and
     UserError where that fleet was asked something else.
     """
@@ -251,7 +245,7 @@ def transferred(known: Known, host: str, of: Stratum, own: HostSummary) -> Itera
         prior, next_ = priors.get((one.cell, found.arm, found.baseline, found.metric), (None, None))
         if prior is None:
             prior = Prior("none", TypicalEffect(0.0, 0.0, 1), None, 0)
-        said = confirming.confirm(prior, _own(one))
+        said = heterogeneity.confirm(prior, _own(one))
         reason = said.reason if name else "no host of its class was measured: its own run is all that is known of it"
         low = high = None
         if said.centre is not None and said.error is not None:

@@ -2,28 +2,28 @@
 
 Everything that counts is in the fleet's log before it is done, or is found again where it was done: killed at any
 moment, another coordinator goes on from the log.
+
+What the coordinator looks at in a run that was brought: whether it is the one that was asked, and passed a check.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from hugewise.analysis.analysis import analyze
 from hugewise.errors import FencedError, HostLostError, HugewiseError, StorageError
-from hugewise.fleet.agenda import Agenda
-from hugewise.fleet.calls import Calls
-from hugewise.fleet.decision import Act, Assign, Close, Decision, FleetRules, GiveUp, Quarantine, View
-from hugewise.fleet.engine import Engine, asked
+from hugewise.fleet.decision import Act, Agenda, Assign, Close, Decision, FleetRules, GiveUp, Quarantine, View
+from hugewise.fleet.engine import Calls, Engine, ask
 from hugewise.fleet.folder import FleetFolder
-from hugewise.fleet.inventory import Inventory
-from hugewise.fleet.judging import foreign, judged, must_be, seed_hash
-from hugewise.fleet.kept import FINAL
-from hugewise.fleet.orders import (
+from hugewise.fleet.inventory import Inventory, differences, stratum
+from hugewise.fleet.protocol import (
+    CHECK,
     Assignment,
     AssignmentSeen,
     BeginOrder,
@@ -32,14 +32,18 @@ from hugewise.fleet.orders import (
     ForgetOrder,
     HostAnswer,
     LookOrder,
+    study_of_question,
 )
-from hugewise.fleet.question import CHECK
 from hugewise.fleet.records import (
     Assigned,
     Checked,
     FleetClosed,
+    FleetOpened,
     FleetRecord,
+    FleetState,
+    FleetWork,
     HostGone,
+    HostGreeted,
     HostQuarantined,
     HostReturned,
     RunForgotten,
@@ -48,12 +52,66 @@ from hugewise.fleet.records import (
     RunShipped,
 )
 from hugewise.fleet.shipping import Brought, Room, RunSource, bring
-from hugewise.fleet.snapshot import FleetSnapshot, Snapshots
-from hugewise.fleet.state import FleetState, FleetWork
-from hugewise.model.clock import CLOCK, Clock
+from hugewise.fleet.spool import FINAL
+from hugewise.fleet.status import FleetSnapshot, Snapshots
+from hugewise.model.host import CLOCK, Clock
+from hugewise.store.folder import RunFolder
 from hugewise.visible import printable
 
-__all__ = ["Coordinator", "rules_of"]
+
+def must_be(path: Path, name: str, question: FleetQuestion, opened: FleetOpened) -> None:
+    """Raise HugewiseError where the run at `path` is not one of that question, or `name` is not its own."""
+    found = RunFolder(path).opened()
+    wanted = opened.digest if question.text == opened.question.text else study_of_question(question, "check").digest
+    if found.digest != wanted or found.run != name:
+        raise HugewiseError(f"{name} is not a run of the study that was asked")
+
+
+def foreign(path: Path, greeted: HostGreeted | None, others: Mapping[str, str]) -> str | None:
+    """Why the run at `path` is not one of that host as it was greeted, by its first record; None where it is.
+
+    `others`: the hosts of the runs that were brought before, by the hash of their seeds.
+    """
+    found = RunFolder(path).opened()
+    if (other := others.get(found.seed_hash)) is not None:
+        return f"it is a copy of a run of {other}"
+    if greeted is None:
+        return None
+    if greeted.machine is not None and found.host.get("machine") != greeted.machine:
+        return "it was measured on another machine than the one that was greeted"
+    there = stratum(found.host, found.settings, greeted.stratum.memory)
+    if told := differences(greeted.stratum, there):
+        return f"its machine is not as it was when it was greeted: {'; '.join(told)}"
+    for name, known in (
+        ("hugewise", greeted.installed.version),
+        ("hugewise-probe", greeted.installed.probe_version),
+    ):
+        if known is not None and (now := found.versions.get(name)) != known:
+            return f"it was measured by {name} {now}, and {known} was there when it was greeted"
+    return None
+
+
+def seed_hash(path: Path) -> str:
+    """The hash of a run's seed. Raises RunError."""
+    return RunFolder(path).opened().seed_hash
+
+
+def calibration_failure(path: Path) -> str | None:
+    """Why a host's comparison of the same with the same does not pass; None where it does. Raises RunError."""
+    found = analyze(path)
+    if found.state not in ("finished", "time is up"):
+        return f"it did not come to its end ({found.state})"
+    for cell in found.cells:
+        for one in cell.comparisons:
+            if one.verdict in ("better", "worse"):
+                return f"the same is called {one.verdict} than the same on {cell.cell} ({one.n} pairs)"
+    blocks = found.blocks_complete + found.blocks_incomplete + found.blocks_disturbed
+    if 2 * found.blocks_complete <= blocks:
+        what = found.disturbances[0] if found.disturbances else "attempts could not be started"
+        return f"{blocks - found.blocks_complete} of {blocks} blocks do not count: {what}"
+    failed = sum(attempt.state == "failed" for attempt in found.attempts)
+    return f"{failed} of {len(found.attempts)} attempts failed" if failed else None
+
 
 _TRIES = 3  # of a step that a host refuses, before it is given up
 _AGAIN_S = 10.0
@@ -213,13 +271,13 @@ class Coordinator:
                     if work.assigned.purpose == "study"
                     else None,
                 )
-                return asked(self.engine, act.host, order, patience)
+                return ask(self.engine, act.host, order, patience)
             case "look":
-                return asked(self.engine, act.host, LookOrder(assignment=assignment), patience)
+                return ask(self.engine, act.host, LookOrder(assignment=assignment), patience)
             case "end":
-                return asked(self.engine, act.host, EndOrder(assignment=assignment), patience)
+                return ask(self.engine, act.host, EndOrder(assignment=assignment), patience)
             case "forget":
-                return asked(self.engine, act.host, ForgetOrder(assignment=assignment), patience)
+                return ask(self.engine, act.host, ForgetOrder(assignment=assignment), patience)
             case "ship":
                 source = RunSource(self.engine, act.host, assignment, max(_READ_S, patience))
                 asked_of = self._question(work)
@@ -232,7 +290,7 @@ class Coordinator:
                 )
             case "judge":
                 assert work.shipped is not None
-                return judged(self.folder.path / work.shipped.folder)
+                return calibration_failure(self.folder.path / work.shipped.folder)
 
     def _question(self, work: FleetWork) -> FleetQuestion:
         entry = self._entries[work.assigned.host]

@@ -30,8 +30,6 @@ from hugewise.errors import LockedError, RunError
 from hugewise.files import made_folder, own, storing, sync, write_whole
 from hugewise.fleet.records import FleetOpened, FleetRecord
 
-__all__ = ["FleetFolder"]
-
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
 _MOST_LOG = 1 << 30
 _RECORD: msgspec.json.Decoder[FleetRecord] = msgspec.json.Decoder(FleetRecord)

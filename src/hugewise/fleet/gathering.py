@@ -11,17 +11,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from hugewise.errors import HugewiseError, UserError
-from hugewise.fleet import strata
-from hugewise.fleet.calls import at_once
-from hugewise.fleet.engine import Engine, asked
+from hugewise.fleet import inventory
+from hugewise.fleet.engine import Engine, ask, at_once
 from hugewise.fleet.installation import different
-from hugewise.fleet.inventory import Inventory
-from hugewise.fleet.orders import FleetQuestion, Greeting, HelloOrder, Installed
-from hugewise.fleet.records import HostGreeted, Stood
-from hugewise.fleet.strata import Stratum
+from hugewise.fleet.inventory import Inventory, Stratum
+from hugewise.fleet.protocol import FleetQuestion, Greeting, HelloOrder, Installed
+from hugewise.fleet.records import HostGreeted, QueueStatus
 from hugewise.visible import printable
-
-__all__ = ["GatheredHost", "HostProblem", "greeted", "must_fit", "placed", "problems", "remarks"]
 
 HELLO_S = 120.0
 _CLOCK_S = 60.0
@@ -76,7 +72,7 @@ def greeted(engine: Engine, hosts: Mapping[str, FleetQuestion | None]) -> dict[s
     """
 
     def hello(host: str) -> Greeting:
-        found = asked(engine, host, HelloOrder(question=hosts[host]), HELLO_S)
+        found = ask(engine, host, HelloOrder(question=hosts[host]), HELLO_S)
         if not isinstance(found, Greeting):
             raise HugewiseError(f"{host} answered something else than who it is")
         return found
@@ -84,7 +80,7 @@ def greeted(engine: Engine, hosts: Mapping[str, FleetQuestion | None]) -> dict[s
     found: dict[str, GatheredHost | HostProblem] = {}
     for host, came in at_once(hello, hosts).items():
         if isinstance(came, Greeting):
-            stratum = strata.stratum(came.fingerprint, came.thp, came.memory_age)
+            stratum = inventory.stratum(came.fingerprint, came.thp, came.memory_age)
             found[host] = GatheredHost(host, came, stratum)
         elif isinstance(came, HugewiseError):
             found[host] = HostProblem(host, came.message, came.hint)
@@ -215,7 +211,7 @@ def remarks(there: Sequence[GatheredHost], now: float) -> list[str]:
     return told
 
 
-def placed(there: Sequence[GatheredHost], per_stratum: int | None, t: float, seed: str) -> Stood:
+def placed(there: Sequence[GatheredHost], per_stratum: int | None, t: float, seed: str) -> QueueStatus:
     """Which hosts measure: of each stratum so many (None: all), by lot: an inventory is in an order of its own, by rack
     or by age. The others stand by. `seed` is in the log.
     """
@@ -226,4 +222,4 @@ def placed(there: Sequence[GatheredHost], per_stratum: int | None, t: float, see
         chosen.update(members if per_stratum is None else lot.sample(members, min(per_stratum, len(members))))
     measuring = tuple(each.host for each in there if each.host in chosen)
     spare = tuple(each.host for each in there if each.host not in chosen)
-    return Stood(t=t, measuring=measuring, spare=spare, seed=seed)
+    return QueueStatus(t=t, measuring=measuring, spare=spare, seed=seed)

@@ -12,10 +12,8 @@ from pathlib import Path
 import hugewise
 from hugewise import reading
 from hugewise.errors import HugewiseError
-from hugewise.fleet.orders import Installed
+from hugewise.fleet.protocol import Installed
 from hugewise.machine import probe
-
-__all__ = ["THIS", "different", "installed", "package_digest"]
 
 THIS = (sys.executable, "-P", "-c", "from hugewise.cli.main import main; main()")
 """The hugewise that this is, as a command."""

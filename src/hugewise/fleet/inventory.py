@@ -6,24 +6,284 @@ engine = "ssh"
 [[host]]
 name = "rack1-a"
 ssh = "admin@rack1-a.example"
+
+The tables of an inventory, with the keys that each may have: docs/reference/inventory.md is generated from them.
+
+Whatever stands in them goes to programs as an argument of its own or, where ssh joins words for the remote shell,
+quoted; so that every value has a pattern.
+
+Strata: hosts that are alike in what moves page effects. Pure.
+
+What is compared is what a fingerprint, the page settings and the state of free memory say. What nobody could read is a
+value of its own, so that two hosts of which nothing is known are alike in that, and it is said.
 """
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from hugewise import reading
 from hugewise.errors import StudyError
-from hugewise.fleet.entries import ClientEntry, FleetTable, HostEntry
-from hugewise.model.client import ClientHost
+from hugewise.model.host import ClientHost
+from hugewise.model.pages import THP
 from hugewise.study import keys
-from hugewise.study.keys import Key, Place
+from hugewise.study.keys import Key, Name, Place
+from hugewise.visible import printable
 
-__all__ = ["Inventory", "client", "load", "parse"]
+# A word for ssh: a name or user@name, as ssh_config(5) has them; never an option.
+_TARGET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%\[\]-]{0,254}")
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_ADDRESS = re.compile(r"[0-9A-Za-z][0-9A-Za-z.:-]{0,254}")
+_FOLDER = re.compile(r"/[A-Za-z0-9._/@+=-]{0,399}")
+# What stands before a job; those that hugewise writes itself are not to be written again.
+_SBATCH = re.compile(
+    r"--(?!(?:job-name|nodelist|nodes|output|export|open-mode|partition|array|wrap|requeue)=)[a-z][a-z-]{0,40}"
+    r"=[A-Za-z0-9._/@+=:,%-]{1,200}"
+)
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_FOLDER_CURE = "write an absolute path of letters, digits, dots, -, _, +, = and @"
+
+_PATH = keys.text(pattern=_FOLDER, words="an absolute folder", cure=_FOLDER_CURE)
+_LABELS = keys.mapping(
+    _LABEL, "a label's name", keys.text(pattern=_LABEL, words="a label", cure="use letters, digits, dots, - and _")
+)
+
+
+class HostEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A host: `[[host]]`. How it is reached goes by the engine: by `ssh`, as the node `slurm`, or by its name."""
+
+    name: Annotated[Name, Key("What the fleet calls it; also the folder of its runs.", 'name = "rack1-a"')]
+    ssh: Annotated[
+        str | None,
+        keys.text(pattern=_TARGET, words="a target of ssh", cure="write HOST or USER@HOST, as for ssh"),
+        Key(
+            "The target of `ssh`, with whatever your ssh_config says of it (keys, jump hosts, ports).",
+            'ssh = "admin@10.0.0.2"',
+            default="required by the engines ssh and dask",
+        ),
+    ] = None
+    slurm: Annotated[
+        str | None,
+        keys.text(pattern=_NODE, words="a node of Slurm", cure="write it as sinfo -N shows it"),
+        Key("The node of Slurm.", 'slurm = "node017"', default="required by the engine slurm"),
+    ] = None
+    address: Annotated[
+        str | None,
+        keys.text(pattern=_ADDRESS, words="an address", cure="write an IP address or a host name, without a port"),
+        Key(
+            "The address that listens on this host: of the engine's worker, and of servers with a client elsewhere.",
+            'address = "10.0.0.2"',
+            default="required by the engine dask",
+        ),
+    ] = None
+    labels: Annotated[
+        Mapping[str, str],
+        _LABELS,
+        Key("Words for the report, such as the place of the host.", 'labels = { rack = "r1" }'),
+    ] = {}
+    root: Annotated[
+        bool,
+        Key(
+            "Whether hugewise runs there as root, by `sudo -n`, where it does not arrive as root anyway.",
+            "root = true",
+        ),
+    ] = False
+    installation: Annotated[
+        str | None,
+        _PATH,
+        Key("The folder of its hugewise.", 'installation = "/opt/hugewise"', default="the fleet's"),
+    ] = None
+    spool: Annotated[
+        str | None,
+        _PATH,
+        Key("The folder of its runs until they are shipped.", 'spool = "/var/tmp/hw"', default="the fleet's"),
+    ] = None
+    directory: Annotated[str, _PATH, Key("Where commands of the study run on it.", 'directory = "/srv/benchmarks"')] = (
+        "/"
+    )
+    housekeeping_cpu: Annotated[
+        int | None,
+        keys.integer(0, 4095),
+        Key("The CPU that the engine's worker is bound to.", "housekeeping_cpu = 0", default="the fleet's"),
+    ] = None
+    client: Annotated[
+        Name | None,
+        Key(
+            "The table `[[client]]` of the host that clients of its servers are on; no two hosts share one at a time.",
+            'client = "loads-1"',
+            default="beside the servers",
+        ),
+    ] = None
+
+
+class ClientEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A host for the clients of servers: `[[client]]`. Nothing is measured on it; hugewise need not be installed."""
+
+    name: Annotated[Name, Key("What it is called: `--client NAME`.", 'name = "loads-1"')]
+    ssh: Annotated[
+        str,
+        keys.text(pattern=_TARGET, words="a target of ssh", cure="write HOST or USER@HOST, as for ssh"),
+        Key("The target of `ssh` from the host that measures.", 'ssh = "loads-1.example"'),
+    ]
+    ssh_config: Annotated[
+        str | None,
+        keys.text(pattern=_FOLDER, words="an absolute path", cure=_FOLDER_CURE),
+        Key(
+            "A configuration of ssh on the host that measures, in place of the account's own.",
+            'ssh_config = "/etc/hugewise/ssh_config"',
+            default="the account's own",
+        ),
+    ] = None
+    address: Annotated[
+        str,
+        keys.text(pattern=_ADDRESS, words="an address", cure="write an IP address or a host name, without a port"),
+        Key(
+            "Its address on the network that is measured over. Servers listen at the address that this host has towards"
+            " it, and nowhere else.",
+            'address = "10.0.1.2"',
+        ),
+    ]
+    cpus: Annotated[
+        tuple[int, ...],
+        keys.listing(keys.integer(0, 65_535)),
+        Key("CPUs that the clients have there.", "cpus = [2, 3]", default="all"),
+    ] = ()
+    folder: Annotated[
+        str,
+        _PATH,
+        Key(
+            "Where hugewise has a folder of its own there while it runs; programs must be allowed to run in it.",
+            'folder = "/var/tmp"',
+        ),
+    ] = "/tmp"  # noqa: S108  (a new folder of its own in it)
+
+    def toml(self) -> str:
+        """An inventory that has nothing else: what `hugewise run --hosts` reads on a host of a fleet."""
+        said = {name: value for name, value in msgspec.to_builtins(self).items() if value not in (None, [], ())}
+        # A string of JSON is one of TOML.
+        lines = (f"{name} = {msgspec.json.encode(value).decode()}" for name, value in said.items())
+        return "\n".join(["[[client]]", *lines, ""])
+
+    @property
+    def host(self) -> ClientHost:
+        """As a run is told of it."""
+        options = () if self.ssh_config is None else ("-F", self.ssh_config)
+        words = (*options, self.ssh)
+        return ClientHost(name=self.name, ssh=words, address=self.address, cpus=self.cpus, folder=self.folder)
+
+
+class FleetTable(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for the whole fleet: `[fleet]`. Durations in seconds."""
+
+    engine: Annotated[
+        str,
+        keys.choice("ssh", "dask", "slurm", "local"),
+        Key("What carries orders to hosts; local: this machine is the only one.", 'engine = "dask"'),
+    ] = "ssh"
+    installation: Annotated[
+        str, _PATH, Key("The folder of hugewise on hosts (`bin/hugewise` is in it).", 'installation = "/opt/hugewise"')
+    ] = "/opt/hugewise"
+    spool: Annotated[
+        str | None,
+        _PATH,
+        Key(
+            "The folder of runs on hosts, until they are shipped.",
+            'spool = "/var/lib/hugewise/fleet"',
+            default="/var/lib/hugewise/fleet for root, ~/.local/state/hugewise/fleet for others",
+        ),
+    ] = None
+    stop_worker: Annotated[
+        bool, Key("Whether the engine's worker is stopped while an attempt is measured.", "stop_worker = false")
+    ] = True
+    housekeeping_cpu: Annotated[
+        int | None, keys.integer(0, 4095), Key("The CPU that workers are bound to.", "housekeeping_cpu = 0")
+    ] = None
+    hosts_per_stratum: Annotated[
+        int | None,
+        keys.integer(1, 10_000),
+        Key(
+            "How many hosts of each stratum measure; the others of it stand by to replace one that is lost.",
+            "hosts_per_stratum = 5",
+            default="all",
+        ),
+    ] = None
+    replace: Annotated[
+        bool, Key("Whether a host that is lost is replaced by another one of its stratum.", "replace = false")
+    ] = True
+    patience: Annotated[
+        float,
+        keys.duration(1.0),
+        Key("How long a host may be out of reach before it is replaced.", 'patience = "10m"', default='`"10m"`'),
+    ] = 600.0
+    wait: Annotated[
+        float,
+        keys.duration(1.0),
+        Key(
+            "How long one that nobody replaces is waited for before the fleet ends without it.",
+            'wait = "1h"',
+            default='`"1h"`',
+        ),
+    ] = 3600.0
+    largest_run: Annotated[
+        int,
+        keys.size(1 << 20),
+        Key("The largest run that is brought from a host.", 'largest_run = "4g"', default='`"4g"`'),
+    ] = 4 << 30
+    same_machine: Annotated[
+        bool,
+        Key(
+            "Whether several hosts may be one machine: for trials, as they are no sample of machines.",
+            "same_machine = true",
+        ),
+    ] = False
+    look: Annotated[
+        float, keys.duration(0.05), Key("How often a host is asked how it is.", 'look = "60s"', default='`"60s"`')
+    ] = 60.0
+    check: Annotated[
+        int,
+        keys.integer(0, 1000),
+        Key(
+            "Blocks of the check that comes before the study on each host: the same against the same. 0: none.",
+            "check = 20",
+        ),
+    ] = 20
+    restarts: Annotated[
+        int, keys.integer(0, 1000), Key("How often a run that died on a host is resumed.", "restarts = 3")
+    ] = 3
+    port: Annotated[
+        int | None,
+        keys.integer(1024, 65535),
+        Key("The port of Dask's scheduler on the coordinator's address.", "port = 8786", default="any free one"),
+    ] = None
+    address: Annotated[
+        str | None,
+        keys.text(pattern=_ADDRESS, words="an address", cure="write an IP address or a host name, without a port"),
+        Key(
+            "The coordinator's address, at which Dask's scheduler listens.",
+            'address = "10.0.0.1"',
+            default="required by the engine dask",
+        ),
+    ] = None
+    partition: Annotated[
+        str | None,
+        keys.text(pattern=_NODE, words="a partition of Slurm", cure="write it as sinfo shows it"),
+        Key("The partition of Slurm.", 'partition = "bench"', default="Slurm's"),
+    ] = None
+    sbatch: Annotated[
+        tuple[str, ...],
+        keys.listing(
+            keys.text(pattern=_SBATCH, words="an option of sbatch", cure="write --NAME=VALUE, as for sbatch"), least=0
+        ),
+        Key("More options of sbatch for each job.", 'sbatch = ["--account=mm", "--time=2-0"]'),
+    ] = ()
+
 
 _MOST = 4 << 20  # bytes: some 10,000 hosts
 
@@ -165,3 +425,144 @@ def _is_ip(address: str | None) -> bool:
     except ValueError:
         return False
     return not (found.is_unspecified or found.is_multicast or found.is_reserved)
+
+
+_UNKNOWN = "not known"
+_LARGE_ORDER = 9  # 2 MiB in base pages of 4 KiB: below it free memory is of no use to a huge page
+_FRESH, _USED = 0.1, 0.5
+_MOST_SETTINGS = 64
+# Not of the policy: how busily khugepaged works does not tell hosts apart that a study sets alike.
+_SETTINGS = re.compile(rf"{re.escape(THP)}/(?:enabled|defrag|shmem_enabled|khugepaged/defrag|hugepages-\d+kB/enabled)")
+
+
+class Stratum(msgspec.Struct, frozen=True, order=True):
+    """What the hosts of a stratum have alike, each in words.
+
+    cpu          the model, with family, model and stepping
+    microcode    its revision
+    kernel       its release
+    libc         name and version
+    pages        THP settings in force, and the sizes that there are
+    hypervisor   none, or what the board says it is
+    memory       how much of the free memory is in pieces too small for a huge page: fresh, used, aged
+    """
+
+    cpu: str
+    microcode: str
+    kernel: str
+    libc: str
+    pages: str
+    hypervisor: str
+    memory: str
+
+    @property
+    def key(self) -> str:
+        """Eight digits that stand for all of it."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:8]
+
+
+def stratum(fingerprint: Mapping[str, Any], settings: Mapping[str, str], memory: str | None) -> Stratum:
+    """Of a host: its fingerprint (`machine.fingerprint`), its page settings by their paths, and `memory_age`."""
+    cpu, kernel = _table(fingerprint, "cpu"), _table(fingerprint, "kernel")
+    numbers = [
+        f"{word} {_fact_text(str(cpu[key]))[:40]}" for key, word in _CPU.items() if cpu.get(key) not in (None, "")
+    ]
+    model = _fact_text(cpu.get("model") or cpu.get("vendor"))
+    return Stratum(
+        cpu=f"{model} ({', '.join(numbers)})" if numbers else model,
+        microcode=_fact_text(cpu.get("microcode")),
+        kernel=_fact_text(kernel.get("release")),
+        libc=_fact_text(fingerprint.get("libc")),
+        pages=_pages(fingerprint, settings),
+        hypervisor=_hypervisor(_table(fingerprint, "virtualisation")),
+        memory=memory or _UNKNOWN,
+    )
+
+
+_CPU = {"family": "family", "model_number": "model", "stepping": "stepping"}
+
+
+def _table(facts: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = facts.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _fact_text(value: object) -> str:
+    return printable(" ".join(value.split()))[:200] if isinstance(value, str) and value.strip() else _UNKNOWN
+
+
+def _pages(fingerprint: Mapping[str, Any], settings: Mapping[str, str]) -> str:
+    """THP settings by their names below its folder; sizes of middle-sized pages that inherit or are off are alike."""
+    found = {path.removeprefix(f"{THP}/"): value for path, value in settings.items() if _SETTINGS.fullmatch(path)}
+    sizes = _table(fingerprint, "pages")
+    base = f"base {sizes['base']}" if isinstance(sizes.get("base"), int) else "base not known"
+    told = [f"{name}={_fact_text(found[name])[:40]}" for name in sorted(found)[:_MOST_SETTINGS]]
+    return "; ".join([base, *told] if told else [base, "THP not known"])
+
+
+def _hypervisor(facts: Mapping[str, Any]) -> str:
+    flag = facts.get("hypervisor")
+    if flag is False:
+        return "none"
+    board = " ".join(str(facts[key]) for key in ("vendor", "product") if isinstance(facts.get(key), str))
+    return _fact_text(board) if flag is None else f"guest of {_fact_text(board)}"
+
+
+def memory_age(buddyinfo: str) -> str | None:
+    """The class of the state that free memory is in, from /proc/buddyinfo (proc(5)); None where it says nothing.
+
+    The measure is Gorman's and Whitcroft's unusable free space index (2006) at the order of a 2 MiB page, over all
+    zones: the share of free memory that lies in smaller pieces. fresh: up to 10%; used: up to 50%; aged: above.
+    """
+    total = small = 0
+    for line in buddyinfo.splitlines():
+        counts = line.partition("zone")[2].split()[1:]
+        if not all(count.isascii() and count.isdigit() for count in counts):
+            return None
+        for order, count in enumerate(counts):
+            pages = int(count) << order
+            total += pages
+            small += pages if order < _LARGE_ORDER else 0
+    if not total:
+        return None
+    share = small / total
+    return "fresh" if share <= _FRESH else "used" if share <= _USED else "aged"
+
+
+def differences(one: Stratum, other: Stratum) -> list[str]:
+    """In what two strata differ, each in words: `kernel: 6.1.0 / 6.12.0`. Of page settings only those that differ."""
+    found = []
+    for field in one.__struct_fields__:
+        here, there = getattr(one, field), getattr(other, field)
+        if here == there:
+            continue
+        if field == "pages":
+            first, second = set(here.split("; ")), set(there.split("; "))
+            here, there = "; ".join(sorted(first - second)) or "-", "; ".join(sorted(second - first)) or "-"
+        found.append(f"{field}: {here} / {there}")
+    return found
+
+
+def strata_names(strata: Iterable[Stratum]) -> dict[Stratum, str]:
+    """A name for each, that a person can read: the model and whatever tells it from the others, in the order of them.
+
+    Where that is one stratum the name is the model's alone. Names differ.
+    """
+    known = sorted(set(strata))
+    telling = [
+        field
+        for field in ("microcode", "kernel", "libc", "hypervisor", "memory", "pages")
+        if len({getattr(one, field) for one in known}) > 1
+    ]
+    names: dict[Stratum, str] = {}
+    for one in known:
+        parts = [one.cpu.partition(" (")[0]]
+        for field in telling:
+            value = getattr(one, field)
+            if field == "pages":
+                alike = set.intersection(*(set(each.pages.split("; ")) for each in known))
+                value = ", ".join(part for part in value.split("; ") if part not in alike) or "pages alike"
+            parts.append(f"memory {value}" if field == "memory" else value)
+        name = ", ".join(parts)
+        names[one] = name if name not in names.values() else f"{name} [{one.key}]"
+    return names

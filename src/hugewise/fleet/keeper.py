@@ -27,17 +27,14 @@ import msgspec
 
 from hugewise import processes, reading
 from hugewise.errors import HugewiseError
-from hugewise.fleet import question
-from hugewise.fleet.breath import Breath
+from hugewise.fleet import protocol
 from hugewise.fleet.installation import THIS
-from hugewise.fleet.kept import FINAL, KeptState, Spooled, last_words
-from hugewise.fleet.orders import ENDED, BeginOrder, Cost, KeeperState
-from hugewise.fleet.worker import Guard, WorkerHeld, let_go_on, process
-from hugewise.session.keeping import Told
+from hugewise.fleet.protocol import ENDED, BeginOrder, Cost, KeeperState
+from hugewise.fleet.spool import FINAL, KeptState, SpoolEntry, last_words
+from hugewise.fleet.worker import Guard, WorkerHeld, WorkerYield, let_go_on, process
+from hugewise.session.progress import KeeperMessage
 from hugewise.store.log import RunLog
 from hugewise.store.records import Closed
-
-__all__ = ["HELD", "Keeper", "begin_keeping", "conclude", "main"]
 
 _INTERRUPTED = 130  # exit status of a run that was interrupted
 _ASKED_WRONGLY = 2
@@ -49,7 +46,7 @@ _TAKING_S = 10.0
 _LONGEST_LINE = 1 << 16
 HELD: Final = re.compile(r"holds (?:the lock of )?this host")  # as `errors.LockedError` says it
 _STARTED: Final[list[subprocess.Popen[bytes]]] = []
-_TOLD: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
+_TOLD: msgspec.json.Decoder[KeeperMessage] = msgspec.json.Decoder(KeeperMessage)
 
 
 def begin_keeping(folder: Path, lock: int, command: Sequence[str] = THIS) -> None:
@@ -74,7 +71,7 @@ def main(folder: Path, lock: int | None) -> None:
     """`hugewise fleet keep FOLDER [LOCK]`: without the descriptor of the lock it is taken here, and where another
     keeper has it, nothing is left to do.
     """
-    spooled = Spooled(folder)
+    spooled = SpoolEntry(folder)
     if lock is not None:
         os.set_inheritable(lock, False)
         Keeper(spooled).keep()
@@ -90,7 +87,7 @@ def main(folder: Path, lock: int | None) -> None:
         time.sleep(_TAKING_S / 100)
 
 
-def conclude(spooled: Spooled, order: BeginOrder, kept: KeptState) -> bool:
+def conclude(spooled: SpoolEntry, order: BeginOrder, kept: KeptState) -> bool:
     """Write down the manifest of an assignment that has come to its end, then its state; whether that is on disk.
 
     Raises OSError, HugewiseError.
@@ -108,7 +105,7 @@ class Keeper:
     `while_held` that before it is tried again on a host that another run holds.
     """
 
-    spooled: Spooled
+    spooled: SpoolEntry
     command: Sequence[str] = THIS
     pauses: Sequence[float] = _PAUSES_S
     while_held: float = _TRY_AGAIN_S
@@ -136,7 +133,9 @@ class Keeper:
         self._say()  # before it is looked whether to end it: who orders that looks who keeps it, after saying so
         try:
             if died:
-                let_go_on(Breath(self.spooled.path.parent / "order", self.clock).worker())  # it may still be stopped
+                let_go_on(
+                    WorkerYield(self.spooled.path.parent / "order", self.clock).worker()
+                )  # it may still be stopped
                 if before.restarts >= order.restarts:
                     self._finally("failed", f"its keeper died without a word, after {before.restarts} restarts")
             while not self._over(order):
@@ -198,7 +197,7 @@ class Keeper:
         if self.spooled.to_end():
             return self._finally("interrupted", ENDED)
         verb = ["run", str(self.spooled.path / "study.toml"), "--results", str(self.spooled.results)]
-        verb += question.options(order.question)
+        verb += protocol.options(order.question)
         if order.client is not None:
             verb += ["--client", order.client.name, "--hosts", str(self.spooled.path / "hosts.toml")]
         self._say(state="running", reason=None)
@@ -280,7 +279,7 @@ class Keeper:
     def _hear(self, run: socket.socket) -> None:
         """Answer the run until it says no more, or has ended without closing what it says it by."""
         assert self._child is not None
-        breath = Breath(self.spooled.path.parent / "order", self.clock)
+        breath = WorkerYield(self.spooled.path.parent / "order", self.clock)
         ended, rest = os.pidfd_open(self._child.pid), b""
         try:
             with selectors.DefaultSelector() as ready:
@@ -305,7 +304,7 @@ class Keeper:
         finally:
             os.close(ended)
 
-    def _heard(self, line: bytes, breath: Breath) -> None:
+    def _heard(self, line: bytes, breath: WorkerYield) -> None:
         """What the run said: it waits for the answer, so that no attempt is under way."""
         try:
             told = reading.decoded(_TOLD, line)

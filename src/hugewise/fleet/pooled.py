@@ -1,24 +1,172 @@
-"""From a fleet's folder to what it found: the runs that were brought, judged together."""
+"""From a fleet's folder to what it found: the runs that were brought, judged together.
+
+The summaries of a fleet's runs, kept beside them: made once of each run, and used while its files stay.
+
+    <fleet>/summaries/<digest>.json    a line with the SHA-256 of the next, and the summary
+
+The digest is over the bytes of all that a summary is made from, and over the source of this hugewise: a run that was
+changed, or another version, has another name there. So a report hashes files and reads small ones; only what is new is
+read whole, under its hash chain.
+
+The summaries of a fleet's runs, made as soon as each run is there: so that its report has only to read them.
+
+A process of its own makes them, at the least priority: the coordinator is never held up, and what one of them costs in
+memory is gone with it. It is told of runs on its standard input, a path a line, and ends when that does. Nothing rests
+on it: what it has not made when it ends, or is killed, a report makes.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import hashlib
+import multiprocessing
+import os
+import select
+import signal
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from hugewise.analysis.host_summary import HostSummary
-from hugewise.analysis.pooling import MeasuredHost, compared
-from hugewise.analysis.stratum_levels import levels
-from hugewise.errors import HugewiseError, UserError
+import msgspec
+
+import hugewise
+from hugewise import reading
+from hugewise.analysis.pooling import FORMAT, HostSummary, MeasuredHost, compared, levels, summarised
+from hugewise.errors import HugewiseError, RunError, StorageError, UserError
+from hugewise.files import made_folder, own, storing, write_whole
 from hugewise.fleet.folder import FleetFolder
-from hugewise.fleet.records import RunSettled
-from hugewise.fleet.state import FleetState, FleetWork
-from hugewise.fleet.strata import Stratum, named
-from hugewise.fleet.summaries import summaries
+from hugewise.fleet.installation import THIS, package_digest
+from hugewise.fleet.inventory import Stratum, strata_names
+from hugewise.fleet.records import FleetState, FleetWork, RunSettled
 from hugewise.model.fleet import FleetHost, FleetResults, FleetStratum, LeftOutHost
+from hugewise.processes import die_with_parent, spawning
 from hugewise.stats.pooling import shares as shares_of
 
-__all__ = ["pooled"]
+_FILES = ("run.jsonl", "study.json", "guests.json", "attempts.parquet")
+_SUMMARY = msgspec.json.Decoder(HostSummary)
+_MANY = 4  # runs from which processes of their own are worth their start
+
+
+def summary(fleet: Path, run: Path) -> HostSummary:
+    """That of the run's folder, kept in the fleet's. Raises RunError, UserError."""
+    (found,) = summaries(fleet, [run], jobs=1)
+    if isinstance(found, HugewiseError):
+        raise found
+    return found
+
+
+def summaries(
+    fleet: Path, runs: Sequence[Path], *, jobs: int | None = None, told: Callable[[int, int], object] | None = None
+) -> list[HostSummary | HugewiseError]:
+    """Of each run its summary, or why there is none. What was not kept is made in `jobs` processes (one a CPU).
+
+    `told` hears how many of those that have to be made are there.
+    """
+    jobs = jobs or os.cpu_count() or 1
+    with ThreadPoolExecutor(jobs) as pool:  # hashing lets go of the interpreter
+        places = list(pool.map(functools.partial(place_of, fleet), runs))
+    found = [one if isinstance(one, HugewiseError) else _kept(one) for one in places]
+    missing = [at for at, one in enumerate(found) if one is None]
+    made = _made(fleet, [runs[at] for at in missing], jobs, told)
+    for at, one in zip(missing, made, strict=True):
+        found[at] = one
+    return [one for one in found if one is not None]
+
+
+def place_of(fleet: Path, run: Path) -> Path | HugewiseError:
+    """Where the summary of what now stands in the run's folder is."""
+    running = hashlib.sha256(f"{FORMAT} {_source()}\n".encode())
+    try:
+        loose = sorted((run / "attempts").glob("*/attempt.json"))
+        for path in (*(run / name for name in _FILES), *loose):
+            if digest := _hashed(path):
+                running.update(f"{path.relative_to(run)} {digest}\n".encode())
+    except (OSError, reading.UnreadableError) as error:
+        return RunError(f"{run}: {error}", hint="put a copy of it back")
+    return fleet / "summaries" / f"{running.hexdigest()}.json"
+
+
+@functools.cache
+def _source() -> str:
+    return package_digest(Path(hugewise.__file__).parent)
+
+
+def _hashed(path: Path) -> str | None:
+    """SHA-256 of a file's bytes; None where there is none. Raises OSError, UnreadableError."""
+    try:
+        with reading.opened(path) as file:
+            return reading.digest(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _kept(place: Path) -> HostSummary | None:
+    """None where there is none, or not what was written: it is made anew."""
+    try:
+        digest, _, text = reading.kept(place).partition(b"\n")
+        if digest != hashlib.sha256(text).hexdigest().encode():
+            return None
+        return reading.decoded(_SUMMARY, text)
+    except (OSError, reading.UnreadableError):
+        return None
+
+
+def keep_summary(place: Path, summary: HostSummary) -> None:
+    """On disk, where that can be: without it the next report takes longer."""
+    with contextlib.suppress(StorageError), storing(str(place)):
+        own(place.parent.parent, f"the fleet in {place.parent.parent}")
+        made_folder(place.parent)
+        text = msgspec.json.encode(summary)
+        write_whole(place, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+
+
+def _made(
+    fleet: Path, runs: Sequence[Path], jobs: int, told: Callable[[int, int], object] | None
+) -> list[HostSummary | HugewiseError]:
+    found: list[HostSummary | HugewiseError] = []
+    tell = told or (lambda _, __: None)
+    one = functools.partial(_one, fleet)
+    if len(runs) < _MANY or jobs < 2:
+        for run in runs:
+            found.append(one(run))
+            tell(len(found), len(runs))
+        return found
+    try:
+        spawn = multiprocessing.get_context("spawn")
+        with (
+            spawning(),
+            ProcessPoolExecutor(
+                min(jobs, len(runs)), mp_context=spawn, initializer=die_with_parent, initargs=(signal.SIGKILL,)
+            ) as pool,
+        ):
+            for made in pool.map(one, runs):
+                found.append(made)
+                tell(len(found), len(runs))
+    except BrokenProcessPool:
+        raise HugewiseError(
+            f"a process that was to read {runs[len(found)]} was killed",
+            hint="free some memory, and ask again: what was read is kept",
+        ) from None
+    return found
+
+
+def _one(fleet: Path, run: Path) -> HostSummary | HugewiseError:
+    """Made, and kept where nothing was changed meanwhile."""
+    try:
+        before, made = place_of(fleet, run), summarised(run)
+    except HugewiseError as error:
+        return error
+    if isinstance(before, Path) and before == place_of(fleet, run):
+        keep_summary(before, made)
+    return made
+
 
 _WITHOUT_ROOT = "without root"
 _MOST_LOST = 0.1  # of the hosts that were begun
@@ -183,7 +331,7 @@ def _strata(
     Runs with root and without set pages by other means: no stratum has both.
     """
     greeted = {host.name: host.greeted for host in state.hosts.values() if host.greeted is not None}
-    called = named(one.stratum for one in greeted.values())
+    called = strata_names(one.stratum for one in greeted.values())
     mechanisms = {work.assigned.host: summary.mechanism for work, summary in usable}
     mixed = len(set(mechanisms.values())) > 1
     names: dict[str, Stratum] = {}
@@ -259,3 +407,100 @@ def _warnings(
         yield "some hosts set pages as root and others without: they are classes of their own"
     if unended := [one.host for one in measured if one.summary.state not in ("finished", "time is up")]:
         yield f"runs that did not come to their end have part with what they measured: {', '.join(sorted(unended))}"
+
+
+_LEAST = 19  # nice(2)
+_CHUNK = 1 << 16
+_PIPE_BUF = 4096  # what is not longer is written whole or not at all: pipe(7)
+
+
+class Summarising:
+    """Meanwhile, `add` has the summary of a run made, and returns at once. At the end the last ones are waited for, and
+    `say` hears how many; an interrupt leaves them to the report.
+    """
+
+    def __init__(self, fleet: Path, say: Callable[[str], None], command: Sequence[str] = THIS) -> None:
+        self._fleet, self._say, self._command = fleet, say, command
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def add(self, run: Path) -> None:
+        """Have it made."""
+        if self._child is None:
+            self._child = self._started()
+        assert self._child.stdin is not None
+        line = os.fsencode(run.absolute()) + b"\n"
+        if len(line) <= _PIPE_BUF:
+            with suppress(OSError):  # it was killed, or has much to do: a report will make it
+                self._child.stdin.write(line)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        child = subprocess.Popen(
+            [*self._command, "fleet", "summarise", str(self._fleet.absolute())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is the coordinator's
+        )
+        assert child.stdin is not None
+        os.set_blocking(child.stdin.fileno(), False)  # 64 KiB of paths wait in the pipe; more are left to the report
+        return child
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        assert child.stdin is not None
+        try:
+            child.stdin.close()
+            if kind is None:
+                try:
+                    child.wait(1.0)
+                except subprocess.TimeoutExpired:
+                    self._say("the last runs are being summarised for the report (Ctrl-C leaves that to it)")
+                    child.wait()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            with suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def main(fleet: Path) -> None:
+    """`hugewise fleet summarise FLEET`: what standard input names. One after another while more may come, so that the
+    coordinator has its processor; then the rest at once.
+    """
+    die_with_parent(signal.SIGKILL)
+    os.nice(_LEAST)
+    left: list[Path] = []
+    rest, over = b"", False
+    os.set_blocking(0, False)
+    while not over or left:
+        if not over:
+            more, over = _said(wait=not left)
+            *lines, rest = (rest + more).split(b"\n")
+            left += [Path(os.fsdecode(line)) for line in lines]
+        now, left = (left, []) if over else (left[:1], left[1:])
+        if now:
+            summaries(fleet, now, jobs=None if over else 1)
+
+
+def _said(*, wait: bool) -> tuple[bytes, bool]:
+    """What standard input has, and whether that was all."""
+    found = b""
+    while True:
+        if wait and not found:
+            select.select([0], [], [])
+        try:
+            more = os.read(0, _CHUNK)
+        except BlockingIOError:
+            return found, False
+        if not more:
+            return found, True
+        found += more

@@ -16,13 +16,8 @@ import msgspec
 
 from hugewise import reading
 from hugewise.errors import HugewiseError, UserError
-from hugewise.fleet.calls import at_once
-from hugewise.fleet.entries import HostEntry
-from hugewise.fleet.inventory import Inventory
-from hugewise.fleet.programs import Talked
-from hugewise.fleet.ssh import over_ssh
-
-__all__ = ["Carry", "HostWheel", "provision", "wheels_in"]
+from hugewise.fleet.engine import Talked, at_once, over_ssh
+from hugewise.fleet.inventory import HostEntry, Inventory
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!-]{0,199}\.whl")
 _MOST = 1 << 30  # bytes of one wheel

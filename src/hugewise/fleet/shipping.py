@@ -22,11 +22,9 @@ from hugewise import reading
 from hugewise.beneath import discard
 from hugewise.errors import HugewiseError, StorageError
 from hugewise.files import made_folder, sync
-from hugewise.fleet.engine import Engine, asked
+from hugewise.fleet.engine import Engine, ask
 from hugewise.fleet.folder import RESUME
-from hugewise.fleet.orders import CHUNK, Assignment, Bytes, FileEntry, ManifestFound, ManifestOrder, ReadOrder
-
-__all__ = ["Brought", "Room", "RunSource", "bring", "digest", "whole"]
+from hugewise.fleet.protocol import CHUNK, Assignment, Bytes, FileEntry, ManifestFound, ManifestOrder, ReadOrder
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
@@ -53,7 +51,7 @@ class RunSource:
 
     def manifest(self) -> ManifestFound:
         """What there is of it. Raises HostLostError, HugewiseError."""
-        found = asked(self.engine, self.host, ManifestOrder(assignment=self.assignment), self.timeout)
+        found = ask(self.engine, self.host, ManifestOrder(assignment=self.assignment), self.timeout)
         if not isinstance(found, ManifestFound) or found.assignment != self.assignment:
             raise HugewiseError(f"{self.host}: it answered something else when asked what there is of a run")
         return found
@@ -61,7 +59,7 @@ class RunSource:
     def read(self, offset: int, size: int) -> bytes:
         """So many bytes of its files. Raises HostLostError, HugewiseError."""
         order = ReadOrder(assignment=self.assignment, offset=offset, size=size)
-        found = asked(self.engine, self.host, order, self.timeout)
+        found = ask(self.engine, self.host, order, self.timeout)
         if not isinstance(found, Bytes) or len(found.data) != size:
             raise HugewiseError(f"{self.host}: it gave other than the {size} bytes of its run that were asked for")
         return found.data

@@ -4,6 +4,8 @@ The spool lies in a folder that the nodes share with the coordinator (such as a 
 obeyed by the coordinator itself, but for the question who a host is, which is a short job on its node. A job that waits
 is an assignment that has not begun; one that ended without a last word (its node went down, its time was over) is
 queued again when it is looked at, as the same run. See sbatch(1), squeue(1), scancel(1), sinfo(1), sacct(1).
+
+What Slurm knows of jobs and nodes, asked for by its own programs; one answer serves all who ask within a second.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
+import threading
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Generic, Self, TypeVar
 
 import msgspec
 
@@ -23,12 +27,11 @@ from hugewise import reading
 from hugewise.beneath import discard
 from hugewise.errors import HostLostError, HugewiseError, UserError
 from hugewise.files import write_whole
-from hugewise.fleet import orders, spool
-from hugewise.fleet.entries import HostEntry
-from hugewise.fleet.inventory import Inventory
+from hugewise.fleet import host_agent, protocol
+from hugewise.fleet.engine import talked
+from hugewise.fleet.inventory import HostEntry, Inventory
 from hugewise.fleet.keeper import conclude
-from hugewise.fleet.kept import FINAL, Spooled
-from hugewise.fleet.orders import (
+from hugewise.fleet.protocol import (
     MOST_MESSAGE,
     Assignment,
     AssignmentSeen,
@@ -36,14 +39,160 @@ from hugewise.fleet.orders import (
     HelloOrder,
     HostAnswer,
     HostOrder,
+    HostPlace,
     LookOrder,
     decode_answer,
 )
-from hugewise.fleet.place import HostPlace
-from hugewise.fleet.queue import Queue, QueuedJob
+from hugewise.fleet.spool import FINAL, SpoolEntry
+from hugewise.machine.programs import of_root
 from hugewise.visible import printable
 
-__all__ = ["SlurmEngine", "job_text"]
+_PATIENCE_S: Final = 60.0
+_MOST: Final = 64 << 20
+_PROGRAMS: Final = ("sbatch", "squeue", "scancel", "sinfo")
+_FRESH_S: Final = 1.0
+# Job states of squeue(1) that are still to end. One that is new, or suspended, or whose node boots, is not over.
+_WAITING: Final = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+_RUNNING: Final = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
+# Node states of sinfo(1), without what may follow them, under which a job begins sooner or later by itself.
+_USABLE: Final = ("idle", "mixed", "allocated", "completing", "planned", "reserved", "powering_up", "powered_down")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_STATE = re.compile(r"[a-z_]+")
+
+_Found = TypeVar("_Found")
+
+
+class QueuedJob(msgspec.Struct, frozen=True):
+    """A job. `state` as squeue says it, `reason` why it waits or has ended so."""
+
+    number: int
+    name: str
+    state: str
+    reason: str = ""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has its node."""
+        return self.state in _RUNNING
+
+    @property
+    def alive(self) -> bool:
+        """Whether something is still to come of it."""
+        return self.runs or self.state in _WAITING
+
+    @property
+    def words(self) -> str:
+        """How it is, in words of Slurm's."""
+        why = f" ({self.reason})" if self.reason not in ("", "None") else ""
+        return f"is {self.state}{why}"
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A node: its state as sinfo says it, and why somebody took it away."""
+
+    state: str
+    reason: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether a job can come to run on it without anybody's doing."""
+        found = _STATE.match(self.state)
+        return found is not None and found[0] in _USABLE and not self.state.endswith("*")
+
+    @property
+    def words(self) -> str:
+        """Its state, and the reason that was given."""
+        return self.state if self.reason in ("", "none") else f"{self.state} ({self.reason})"
+
+
+class _Asked(Generic[_Found]):
+    """An answer that is kept for a moment; one thread asks, the others wait for it."""
+
+    def __init__(self, ask: Callable[[], _Found]) -> None:
+        self._ask, self._lock = ask, threading.Lock()
+        self._known: _Found | None = None
+        self._until = float("-inf")
+
+    def __call__(self) -> _Found:
+        with self._lock:
+            if self._known is None or time.monotonic() >= self._until:
+                self._known = self._ask()
+                self._until = time.monotonic() + _FRESH_S
+            return self._known
+
+    def forget(self) -> None:
+        with self._lock:
+            self._until = float("-inf")
+
+
+class Queue:
+    """Of the cluster that the caller's own configuration names."""
+
+    def __init__(self) -> None:
+        self._jobs: _Asked[dict[str, QueuedJob]] = _Asked(self._ask_jobs)
+        self.nodes: Callable[[], dict[str, Node]] = _Asked(self._ask_nodes)
+
+    def must_be_there(self) -> None:
+        """Raise UserError where a program of Slurm's is missing, or its controller does not answer."""
+        for name in _PROGRAMS:
+            if of_root(name) is None:
+                raise UserError(f'engine = "slurm": {name} is not there', hint="apt install slurm-client")
+        try:
+            self.nodes()
+        except HugewiseError as error:
+            raise UserError(f'engine = "slurm": {error.message}', hint="see: sinfo; scontrol ping") from None
+
+    def submit(self, text: str) -> QueuedJob:
+        """Queue a job. Raises HugewiseError with what sbatch says."""
+        said = self._said(["sbatch", "--parsable"], text.encode())
+        number = _NUMBER.match(said.strip())
+        if number is None:
+            raise HugewiseError(f"sbatch gives no number of a job: {printable(said)[:200]}")
+        name = next(line.partition("=")[2] for line in text.splitlines() if line.startswith("#SBATCH --job-name="))
+        self._jobs.forget()
+        return QueuedJob(int(number[0]), name, "PENDING")
+
+    def job(self, name: str) -> QueuedJob | None:
+        """The newest job of that name, which may have ended; None where Slurm knows none any more."""
+        return self._jobs().get(name)
+
+    def cancel(self, job: QueuedJob, *how: str) -> None:
+        """End a job, or send it the signal that `how` names. A job that has ended is no error. Raises HugewiseError."""
+        try:
+            self._said(["scancel", "--quiet", *how, str(job.number)])
+        except HugewiseError:
+            # scancel fails without a message for a job that has ended since squeue was asked, so squeue is asked again.
+            self._jobs.forget()
+            found = self.job(job.name)
+            if found is not None and found.number == job.number and found.alive:
+                raise
+        self._jobs.forget()
+
+    def _ask_jobs(self) -> dict[str, QueuedJob]:
+        found: dict[str, QueuedJob] = {}
+        said = self._said(["squeue", "--noheader", "--me", "--states=all", "--format=%i|%T|%j|%r"])
+        for line in said.splitlines():
+            number, state, name, reason = (*line.split("|", 3), "", "", "")[:4]
+            if _NUMBER.fullmatch(number) and (name not in found or found[name].number < int(number)):
+                found[name] = QueuedJob(int(number), name, state, printable(reason)[:500])
+        return found
+
+    def _ask_nodes(self) -> dict[str, Node]:
+        said = self._said(["sinfo", "--noheader", "--Node", "--format=%N|%T|%E"])
+        rows = (line.split("|", 2) for line in said.splitlines())
+        return {row[0].strip(): Node(row[1].strip(), printable(row[2].strip())[:500]) for row in rows if len(row) == 3}
+
+    @staticmethod
+    def _said(words: Sequence[str], data: bytes = b"") -> str:
+        """What a program of Slurm's says. Raises HugewiseError where it fails."""
+        program = of_root(words[0])
+        if program is None:
+            raise HugewiseError(f"{words[0]} is not there", hint="apt install slurm-client")
+        found = talked([program, *words[1:]], data, timeout=_PATIENCE_S, most=_MOST)
+        if found.status:
+            raise HugewiseError(printable(f"{words[0]}: {found.why}")[:500], hint="see: scontrol ping")
+        return found.said.decode(errors="replace")
+
 
 _POLL_S: Final = 0.5
 _MOST_SAID: Final = 8192
@@ -107,7 +256,7 @@ class SlurmEngine:
         place = HostPlace(self._spool(entry), start=lambda folder, _: self._submit(entry, folder))
         if isinstance(order, EndOrder):
             return self._end(entry, order, place)
-        answer = decode_answer(spool.answered(orders.encode(order), place))
+        answer = decode_answer(host_agent.answered(protocol.encode(order), place))
         if isinstance(order, LookOrder) and isinstance(answer, AssignmentSeen) and answer.state not in FINAL:
             return self._waiting(entry, answer)
         return answer
@@ -132,7 +281,7 @@ class SlurmEngine:
 
     def _submit(self, entry: HostEntry, folder: Path) -> None:
         """Queue the keeper of the assignment in `folder`, unless it is queued. Raises HugewiseError."""
-        order = Spooled(folder).ordered()
+        order = SpoolEntry(folder).ordered()
         assert order is not None
         known = self._job(entry, order.assignment)
         if known is not None and known.alive:
@@ -164,7 +313,7 @@ class SlurmEngine:
 
     def _end(self, entry: HostEntry, order: EndOrder, place: HostPlace) -> HostAnswer:
         """The keeper of a job that runs is told by a signal; a job that waits is cancelled, and has never begun."""
-        answer = decode_answer(spool.answered(orders.encode(order), place))
+        answer = decode_answer(host_agent.answered(protocol.encode(order), place))
         job = self._job(entry, order.assignment)
         if job is None or not job.alive:
             self._concluded(place, order)
@@ -177,14 +326,14 @@ class SlurmEngine:
 
     def _concluded(self, place: HostPlace, order: EndOrder) -> None:
         """Write down the end of what no keeper has."""
-        spooled = Spooled(place.spool / order.assignment.fleet / str(order.assignment.number))
+        spooled = SpoolEntry(place.spool / order.assignment.fleet / str(order.assignment.number))
         begun = spooled.ordered()
         if begun is None:
             return
         with spooled.held() as free:
             kept = spooled.kept()
             if free is not None and kept.state not in FINAL:
-                told = msgspec.structs.replace(kept, state="interrupted", reason=orders.ENDED)
+                told = msgspec.structs.replace(kept, state="interrupted", reason=protocol.ENDED)
                 conclude(spooled, begun, told)
 
     # -- who it is
@@ -193,7 +342,7 @@ class SlurmEngine:
         """A job that obeys one order on the node. Raises HostLostError where it has not run in time."""
         folder = self._spool(entry)
         try:
-            spool.have_spool(folder)
+            host_agent.have_spool(folder)
             return self._asked(entry, order, folder, timeout)
         except OSError as error:
             raise HugewiseError(
@@ -206,7 +355,7 @@ class SlurmEngine:
         said = folder / f"{token}.txt"
         words = shlex.join([*self._hugewise(entry), "obey", "--spool", str(folder)])
         body = f"{words} < {shlex.quote(str(asking))} > {shlex.quote(str(saying))} && mv {saying} {answer}"
-        write_whole(asking, orders.encode(order), 0o600)
+        write_whole(asking, protocol.encode(order), 0o600)
         job = None
         try:
             job = self._queue.submit(self._text(entry, f"hugewise{token}-{entry.name}", said, body))

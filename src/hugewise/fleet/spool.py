@@ -1,311 +1,268 @@
-"""How a host obeys: an order comes in, an answer goes out, whatever carried it. It never measures and never waits.
+"""The spool on disk: a folder for each fleet, and in it one for each assignment until it is shipped.
 
-    answered(data, place)    one order as JSON, one answer as JSON; raises nothing
-
-The spool is root's own under root, and 0700: no other account decides what is run, or reads what was found.
+SPOOL/                   0700, the account's own
+  FLEET/
+    fence                the highest number that was begun, and whether that one is over
+    order                locked while an order is obeyed: by all that read, alone by what begins or forgets
+    worker               the engine's worker that carried the last order, where there is one
+    NUMBER/
+      begin.json         what was ordered; an assignment without it was never begun
+      study.toml
+      results/STUDY/RUN  the run
+      state.json         what its keeper last said (`KeptState`)
+      lock               locked by its keeper as long as it lives
+      end                there when it is to be ended
+      said.txt           what the run said
+      manifest.json      of a run that has ended: what is shipped
+      reserve            room for the last state on a full disk
+      costs              processor time of orders that were programs of their own
 """
 
 from __future__ import annotations
 
-import contextlib
+import errno
+import fcntl
 import os
-import pwd
 import stat
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-import hugewise
-from hugewise import processes, reading
-from hugewise.beneath import Folder, discard
-from hugewise.errors import HugewiseError, UserError
-from hugewise.files import caller, made_folder, own, write_whole
-from hugewise.fleet import examination, keeper
-from hugewise.fleet.breath import obeying
-from hugewise.fleet.installation import installed, package_digest
-from hugewise.fleet.kept import FINAL, Fence, Spooled, WorkerAt
-from hugewise.fleet.orders import (
-    Assignment,
+from hugewise import reading
+from hugewise.beneath import DirFd
+from hugewise.errors import HugewiseError
+from hugewise.files import write_whole
+from hugewise.fleet.protocol import (
+    MOST_FILES,
     AssignmentSeen,
     BeginOrder,
-    Bytes,
-    Done,
-    EndOrder,
-    Examined,
-    ForgetOrder,
-    Greeting,
-    HelloOrder,
-    HostAnswer,
-    HostOrder,
-    LookOrder,
-    ManifestOrder,
-    ReadOrder,
-    Refusal,
-    decode_order,
-    encode,
-    refused,
+    Cost,
+    FileEntry,
+    KeeperState,
+    ManifestFound,
+    safe_file,
 )
-from hugewise.fleet.place import HostPlace
-from hugewise.fleet.strata import memory_age
-from hugewise.fleet.worker import ask_to_end, process
-from hugewise.host import knob
-from hugewise.host.local_host import LocalHost
-from hugewise.machine import fingerprint
-from hugewise.model.host import text_of
-from hugewise.model.pages import THP
 
-__all__ = ["answered", "cost_of", "have_spool", "obey"]
+FINAL = ("ended", "interrupted", "failed")
+"""States of an assignment that nothing changes any more."""
+_RESERVE = 64 << 10
+_WORDS, _TAIL = 2000, 8192
+_MOST_STATE = 1 << 20
+_HIDDEN = "."
 
-_OTHERS = 0o077
-_CURE = "name another folder with spool = ..., or see who writes there"
+_Kind = TypeVar("_Kind")
 
 
-def answered(data: bytes, place: HostPlace) -> bytes:
-    """What the order in `data` is answered. Raises nothing that a host can foresee: it is a refusal."""
-    try:
-        return encode(obey(decode_order(data), place))
-    except reading.UnreadableError as error:
-        return encode(Refusal(why=f"that is no order of this version: {error}"[:4000]))
-    except HugewiseError as error:
-        return encode(refused(error))
-    except OSError as error:
-        return encode(Refusal(why=f"{error.filename or place.spool}: {error.strerror or error}"[:4000], hint=_CURE))
+class Fence(msgspec.Struct, frozen=True):
+    """The highest number of a fleet that was begun here; `over` once it is forgotten: it never begins again."""
+
+    number: int = 0
+    over: bool = False
 
 
-def obey(order: HostOrder, place: HostPlace) -> HostAnswer:
-    """Carry out one order. Raises HugewiseError, OSError."""
-    have_spool(place.spool)
-    if isinstance(order, HelloOrder):
-        return _hello(order, place)
-    fleet = place.spool / order.assignment.fleet
-    if isinstance(order, BeginOrder | EndOrder | ForgetOrder):
-        made_folder(fleet)
-    elif not fleet.is_dir():
-        return _unknown(order)
-    alone = isinstance(order, BeginOrder | EndOrder | ForgetOrder)
-    with obeying(fleet / "order", alone=alone):
-        _note_worker(fleet, place)
-        spooled = Spooled(fleet / str(order.assignment.number))
-        if isinstance(order, BeginOrder):
-            return _begin(order, spooled, fleet, place)
-        return _of_one(order, spooled, fleet, place)
+class WorkerAt(msgspec.Struct, frozen=True):
+    """A process, so that no other one is taken for it: its pid, its start in clock ticks since boot, the id of that
+    boot, and the file that it runs, by device and inode (empty where that cannot be seen).
+    """
+
+    pid: int
+    start: int
+    boot: str = ""
+    exe: str = ""
 
 
-def _of_one(
-    order: LookOrder | ManifestOrder | ReadOrder | ForgetOrder | EndOrder,
-    spooled: Spooled,
-    fleet: Path,
-    place: HostPlace,
-) -> HostAnswer:
-    begun = spooled.ordered()
-    if isinstance(order, ForgetOrder):
-        return _forget(order, spooled, fleet)
-    if begun is None:
-        if isinstance(order, EndOrder):  # an order to begin that comes later begins nothing
-            _be_over(fleet, order.assignment.number)
-        return _unknown(order)
-    match order:
-        case LookOrder():
-            return _look(begun, spooled, place)
-        case EndOrder():
-            spooled.end()
-            if spooled.kept().state not in FINAL and spooled.living():
-                ask_to_end(spooled.kept().keeper)
-            return Done()
-        case ManifestOrder():
-            if (found := spooled.manifest()) is None:
-                return Refusal(why=f"its run has no manifest: {spooled.kept().reason or spooled.kept().state}"[:4000])
-            return found
-        case ReadOrder():
-            return Bytes(data=_part(spooled, order.offset, order.size))
+class KeptState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a keeper last said of its assignment; see `AssignmentSeen`. `folder` of the run is below `results`.
+
+    keeper       its process; None when it has ended by itself
+    unreadable   no manifest can be made of the run
+    """
+
+    state: KeeperState = "starting"
+    folder: str | None = None
+    closed: int = 0
+    blocks: int = 0
+    left_s: float | None = None
+    reason: str | None = None
+    restarts: int = 0
+    cost: Cost = Cost()
+    keeper: WorkerAt | None = None
+    unreadable: bool = False
 
 
-def _unknown(order: HostOrder) -> HostAnswer:
-    """Of what was never begun, or is forgotten: nothing is left to do, or to look at."""
-    if isinstance(order, ForgetOrder | EndOrder):
-        return Done()
-    if isinstance(order, LookOrder):
-        return AssignmentSeen(assignment=order.assignment, state="unknown")
-    return Refusal(why="nothing was begun there under that number")
+class _Costs(msgspec.Struct, frozen=True):
+    seconds: float = 0.0
+    orders: int = 0
 
 
-def have_spool(spool: Path) -> None:
-    """The folder of all runs, which is nobody else's. Raises UserError, OSError."""
-    made = not spool.exists()
-    own(spool, f"the spool {spool}", _CURE)
-    made_folder(spool)
-    if made:
-        spool.chmod(0o700)
-    found = spool.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
-        raise UserError(
-            f"the spool {spool} is no folder that this account alone can enter",
-            hint=f"as the account that hugewise runs as: chmod 700 {spool}; or name another one with spool = ...",
+class SpoolEntry:
+    """The folder of an assignment. `path` is root's own under root: `spool` sees to that before anything is done."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.results = path / "results"
+
+    # -- what was ordered, and how it is
+
+    def ordered(self) -> BeginOrder | None:
+        """What was ordered; None where nothing was begun. Raises HugewiseError."""
+        return _stored(self.path / "begin.json", BeginOrder)
+
+    def kept(self) -> KeptState:
+        """What its keeper last said."""
+        return _stored(self.path / "state.json", KeptState) or KeptState()
+
+    def keep(self, state: KeptState) -> bool:
+        """Have it on disk; False where there is no room even after the reserve is given up, or it cannot be written."""
+        for last in (False, True):
+            try:
+                write_whole(self.path / "state.json", msgspec.json.encode(state), 0o600)
+            except OSError as error:
+                if last or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    return False
+                self.give_up_reserve()
+            else:
+                return True
+        return False
+
+    def set_aside(self) -> None:
+        """Have room for the last state, whatever fills the disk. Raises OSError."""
+        write_whole(self.path / "reserve", os.urandom(_RESERVE), 0o600)
+
+    def give_up_reserve(self) -> None:
+        """Have the room that was set aside."""
+        with suppress(OSError):
+            (self.path / "reserve").unlink()
+
+    def to_end(self) -> bool:
+        """Whether it was ordered to end."""
+        return (self.path / "end").exists()
+
+    def end(self) -> None:
+        """Have it ended, also by a keeper that is started later. Raises OSError."""
+        write_whole(self.path / "end", b"", 0o600)
+
+    def concluded(self) -> bool:
+        """Whether a keeper has nothing more to do: its last state is there, and what is shipped of it is known."""
+        kept = self.kept()
+        return kept.state in FINAL and (kept.unreadable or self.manifest() is not None or self.run() is None)
+
+    # -- its keeper
+
+    @contextmanager
+    def held(self) -> Iterator[int | None]:
+        """The descriptor of its lock, which a keeper that inherits it keeps; None while a keeper lives."""
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            yield None
+            return
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def living(self) -> bool:
+        """Whether a keeper has it."""
+        with self.held() as free:
+            return free is None
+
+    # -- its run
+
+    def run(self) -> Path | None:
+        """The folder of its run, which has begun; None where none has. Raises HugewiseError where there are several."""
+        found = sorted(path.parent for path in self.results.glob("*/*/run.jsonl"))
+        if len(found) > 1:
+            raise HugewiseError(f"{self.results} holds {len(found)} runs, and one was ordered")
+        return found[0] if found else None
+
+    def seen(self, order: BeginOrder, *, keeper: bool) -> AssignmentSeen:
+        """How it is, for the coordinator."""
+        kept, costs = self.kept(), _stored(self.path / "costs", _Costs) or _Costs()
+        return AssignmentSeen(
+            assignment=order.assignment,
+            state=kept.state,
+            keeper=keeper,
+            run=None if kept.folder is None else Path(kept.folder).name,
+            closed=kept.closed,
+            blocks=kept.blocks,
+            left_s=kept.left_s,
+            words=last_words(self.path / "said.txt"),
+            reason=kept.reason or (None if kept.state in FINAL else self._full()),
+            restarts=kept.restarts,
+            cost=msgspec.structs.replace(kept.cost, orders_s=costs.seconds, orders=costs.orders),
         )
 
+    def _full(self) -> str | None:
+        """That its disk is full, which its keeper cannot write down; None where it is not."""
+        held = os.statvfs(self.path)
+        if held.f_bavail * held.f_frsize >= _RESERVE:
+            return None
+        return f"no room is left in the spool {self.path.parent.parent}: it goes on when there is some"
 
-def _note_worker(fleet: Path, place: HostPlace) -> None:
-    """Which worker carries orders now: its keeper looks at it before the next attempt."""
-    found = None if place.worker is None else process(place.worker)
-    if found is None:
-        return
-    who = caller()
-    if who is not None and processes.user(found.pid) != who[0]:
-        return  # root stops no process but those of who called it
-    with contextlib.suppress(reading.UnreadableError):
-        if reading.stored(fleet / "worker", WorkerAt) == found:
-            return
-    with contextlib.suppress(OSError):  # on a full disk the order is obeyed all the same
-        write_whole(fleet / "worker", msgspec.json.encode(found), 0o600)
+    def add_cost(self, seconds: float) -> None:
+        """Count an order that was a program of its own. Raises OSError."""
+        before = _stored(self.path / "costs", _Costs) or _Costs()
+        write_whole(
+            self.path / "costs", msgspec.json.encode(_Costs(before.seconds + seconds, before.orders + 1)), 0o600
+        )
 
+    def manifest(self) -> ManifestFound | None:
+        """What is shipped of it; None until it is made. Raises HugewiseError."""
+        return _stored(self.path / "manifest.json", ManifestFound)
 
-# -- orders
-
-
-def _hello(order: HelloOrder, place: HostPlace) -> Greeting:
-    host = LocalHost()
-    held = os.statvfs(place.spool)
-    knobs = knob.knobs(host)
-    return Greeting(
-        installed=installed(),
-        account=_account(),
-        root=host.privileged(),
-        fingerprint=fingerprint.fingerprint(host),
-        examined=_examined(order, place),
-        memory_age=memory_age(text_of(host, "/proc/buddyinfo") or ""),
-        thp={path: value for path, value in knobs.items() if path.startswith(THP)},
-        spool_free=held.f_bavail * held.f_frsize,
-        clock=time.time(),
-    )
+    def make_manifest(self, order: BeginOrder) -> None:
+        """Write down what is shipped of it, where there is a run. Raises OSError, HugewiseError."""
+        if (run := self.run()) is not None:
+            found = ManifestFound(assignment=order.assignment, run=run.name, files=manifest(run))
+            write_whole(self.path / "manifest.json", msgspec.json.encode(found), 0o600)
 
 
-def _examined(order: HelloOrder, place: HostPlace) -> Examined:
-    if order.question is not None and not Path(order.question.directory).is_dir():
-        return Examined(error=f"there is no folder {order.question.directory} for the commands of the study")
-    return examination.examined(order.question, place.spool)
-
-
-def _account() -> str:
+def _stored(path: Path, kind: type[_Kind]) -> _Kind | None:
     try:
-        return pwd.getpwuid(os.geteuid()).pw_name[:100]
-    except KeyError:
-        return str(os.geteuid())
-
-
-def _begin(order: BeginOrder, spooled: Spooled, fleet: Path, place: HostPlace) -> HostAnswer:
-    """Have a keeper, once, and only for the highest number that was ever begun here."""
-    number, fence = order.assignment.number, _fence(fleet)
-    if number < fence.number or (number == fence.number and fence.over):
-        told = f"the number {fence.number} of {order.assignment.fleet} was begun here, and {number} is over"
-        return Refusal(why=told, fenced=True)
-    if order.package not in (None, here := package_digest(Path(hugewise.__file__).parent)):
-        told = f"another hugewise is there by now ({here[:12]}) than when it was greeted ({str(order.package)[:12]})"
-        return Refusal(why=told, hint="install that one again: hugewise fleet provision")
-    if (before := spooled.ordered()) is not None:
-        if _asked(before) != _asked(order):
-            return Refusal(why=f"the number {number} of {order.assignment.fleet} was begun with another question")
-    else:
-        if number > fence.number:
-            write_whole(fleet / "fence", msgspec.json.encode(Fence(number)), 0o600)
-        if spooled.path.exists():  # of an order that was broken off before anything was begun
-            discard(spooled.path)
-        made_folder(spooled.path)
-        spooled.set_aside()
-        write_whole(spooled.path / "study.toml", order.question.text.encode(), 0o600)
-        if order.client is not None:
-            write_whole(spooled.path / "hosts.toml", order.client.toml().encode(), 0o600)
-        write_whole(spooled.path / "begin.json", msgspec.json.encode(order), 0o600)
-    _have_keeper(spooled, place)
-    return Done()
-
-
-def _asked(order: BeginOrder) -> object:
-    """What was asked; where its commands run may be said anew when the fleet is resumed: it stays as it was."""
-    return msgspec.structs.replace(order.question, directory="/")
-
-
-def _fence(fleet: Path) -> Fence:
-    try:
-        return reading.stored(fleet / "fence", Fence)
+        return reading.stored(path, kind)
     except reading.AbsentError:
-        return Fence()
+        return None
     except reading.UnreadableError as error:
-        raise HugewiseError(f"{fleet / 'fence'}: {error}", hint="see who writes there") from None
+        raise HugewiseError(
+            f"{path}: {error}", hint="see who writes there; the assignment can be removed by hand"
+        ) from None
 
 
-def _have_keeper(spooled: Spooled, place: HostPlace) -> bool:
-    """A keeper where one is needed; whether one lives now."""
-    if spooled.concluded():
-        return spooled.living()
-    with spooled.held() as lock:
-        if lock is not None:
-            (place.start or keeper.begin_keeping)(spooled.path, lock)
-    return True
+def manifest(run: Path) -> tuple[FileEntry, ...]:
+    """The files of a run's folder in the order of their names: what is hidden (drafts) and what is no regular file is
+    left out. The run may belong to another account: it is read below a descriptor. Raises OSError, HugewiseError.
+    """
+    with DirFd.open(run) as held:
+        found = tuple(_entries(held, ""))
+    if len(found) > MOST_FILES:
+        raise HugewiseError(f"{run} has more than {MOST_FILES:,} files")
+    return found
 
 
-def _look(begun: BeginOrder, spooled: Spooled, place: HostPlace) -> HostAnswer:
-    if _fence(spooled.path.parent).number == begun.assignment.number:
-        living = _have_keeper(spooled, place)
-    else:
-        living = spooled.living()  # another number was begun after it: it is not taken up again
-    return spooled.seen(begun, keeper=living)
+def _entries(folder: DirFd, above: str) -> Iterator[FileEntry]:
+    for name in folder.names():
+        status, relative = folder.status(name), f"{above}{name}"
+        if name.startswith(_HIDDEN) or not safe_file(relative):
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            with folder.folder(name) as below:
+                yield from _entries(below, f"{relative}/")
+        elif stat.S_ISREG(status.st_mode):
+            with folder.file(name) as file:
+                digest = reading.digest(file)
+                yield FileEntry(relative, os.lseek(file.fileno(), 0, os.SEEK_CUR), digest)
 
 
-def _part(spooled: Spooled, offset: int, size: int) -> bytes:
-    """Bytes of the files of the manifest, as if they lay one after another. Raises HugewiseError, OSError."""
-    found, run = spooled.manifest(), spooled.run()
-    if found is None or run is None:
-        raise HugewiseError("its run has no manifest: it has not ended")
-    part = bytearray()
-    with Folder.open(run) as held:
-        for entry in found.files:
-            if len(part) == size:
-                break
-            if offset >= entry.size:
-                offset -= entry.size
-                continue
-            wanted = min(size - len(part), entry.size - offset)
-            with _opened(held, entry.name) as (below, name), below.file(name) as file:
-                file.seek(offset)
-                got = file.read(wanted)
-            if len(got) != wanted:
-                raise HugewiseError(f"{run / entry.name} was changed after its run had ended")
-            part += got
-            offset = 0
-    return bytes(part)
-
-
-@contextlib.contextmanager
-def _opened(held: Folder, relative: str) -> Iterator[tuple[Folder, str]]:
-    above, _, name = relative.rpartition("/")
-    if not above:
-        yield held, name
-        return
-    with held.folder(above) as below:
-        yield below, name
-
-
-def _forget(order: ForgetOrder, spooled: Spooled, fleet: Path) -> HostAnswer:
-    """Remove it, unless it is still being kept; its number never begins again."""
-    if spooled.path.exists() and spooled.living():
-        return Refusal(why="its keeper lives: it has not ended")
-    spooled.give_up_reserve()  # on a full disk: room for the fence
-    _be_over(fleet, order.assignment.number)
-    if spooled.path.exists():
-        discard(spooled.path)
-    return Done()
-
-
-def _be_over(fleet: Path, number: int) -> None:
-    """Have a number, and all below it, never begin again. Raises OSError, HugewiseError."""
-    if number >= _fence(fleet).number:
-        write_whole(fleet / "fence", msgspec.json.encode(Fence(number, over=True)), 0o600)
-
-
-def cost_of(assignment: Assignment, spool: Path, seconds: float) -> None:
-    """Count an order that was a program of its own, where its assignment is there. Raises OSError, HugewiseError."""
-    spooled = Spooled(spool / assignment.fleet / str(assignment.number))
-    if spooled.ordered() is not None:
-        spooled.add_cost(seconds)
+def last_words(path: Path) -> str:
+    """The last lines of what a run said."""
+    try:
+        lines = reading.content(path, _TAIL, part="tail").decode(errors="replace").splitlines()
+    except reading.UnreadableError:
+        return ""
+    return "\n".join([line for line in lines if line.strip()][-4:])[-_WORDS:]

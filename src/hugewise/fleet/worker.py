@@ -3,25 +3,28 @@
 A worker that is stopped stays registered with its scheduler, and obeys nothing until it goes on. So that it does go on
 whatever becomes of the keeper, a process of its own waits for the keeper's end: `Guard`; and where that is killed too,
 `waking` on the worker's side. See signal(7), proc(5).
+
+When the engine's worker may go on for a moment: between two blocks, and as long as an order is being obeyed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import signal
 import socket
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
 from hugewise import reading
-from hugewise.fleet.kept import WorkerAt
-from hugewise.fleet.waking import held_by
+from hugewise.fleet.sigcont_watchdog import held_by
+from hugewise.fleet.spool import WorkerAt
 from hugewise.machine.noise import TICK
-
-__all__ = ["Guard", "WorkerHeld", "ask_to_end", "let_go_on", "process", "spent"]
 
 _START = 19  # of what stands after the name in /proc/PID/stat: field 22
 _WORKER = msgspec.json.Decoder(WorkerAt)
@@ -215,3 +218,52 @@ class WorkerHeld:
             return False
         self._holds = holds
         return True
+
+
+EVERY_S, LASTS_S, _MOST_S, _STEP_S = 15.0, 0.5, 5.0, 0.02
+
+
+@contextmanager
+def obeying(path: Path, *, alone: bool = False) -> Iterator[None]:
+    """Meanwhile, an order is obeyed: the keeper has no attempt begin between two blocks (for some seconds), and who is
+    `alone` waits for all others. Raises OSError.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class WorkerYield:
+    """`orders` is the file that is locked while an order is obeyed; beside it stands which worker carried the last."""
+
+    def __init__(self, orders: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._orders, self._clock, self._last = orders, clock, clock()
+
+    def worker(self) -> WorkerAt | None:
+        """The worker that carried the last order; None where none did."""
+        with suppress(reading.UnreadableError):
+            return reading.stored(self._orders.with_name("worker"), WorkerAt)
+        return None
+
+    def due(self) -> bool:
+        """Whether the last one is long enough ago."""
+        return self._clock() - self._last >= EVERY_S
+
+    def take(self) -> None:
+        """Give the worker a moment, and an order that it is obeying some seconds."""
+        time.sleep(LASTS_S)
+        end = time.monotonic() + _MOST_S
+        with suppress(OSError):
+            descriptor = os.open(self._orders, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                while time.monotonic() < end:
+                    with suppress(BlockingIOError):
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        break
+                    time.sleep(_STEP_S)
+            finally:
+                os.close(descriptor)
+        self._last = self._clock()

@@ -1,37 +1,315 @@
-"""Boots a guest for each attempt, and gives it up after it: `attempt.boarding.Boarding`."""
+"""Boots a guest for each attempt, and gives it up after it: `attempt.boarding.Boarding`.
+
+The page settings of a guest: turned by the rules of `hugewise.host.setting`, and journalled nowhere.
+
+A guest is thrown away with what was turned in it, so nothing is put back.
+
+A guest that was boarded: booted, made ready for policies, proven, ended. It knows what it was.
+
+One guest for all attempts of a session: booted once, and then as it is, `attempt.boarding.Boarding`.
+
+What a host's user has, attempts in a machine that has been up: each finds the memory as those before it left it. Knobs
+are turned over the state that the guest was found in, as on a host; what an attempt started is gone with its cgroup,
+and what backs the guest is proven with each attempt, while it runs. A guest that is gone is not replaced in silence,
+since verdicts are for the boot that they come from: the run stops, says why, and keeps what it has.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import pwd
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
 import msgspec
 
-from hugewise.errors import UserError
-from hugewise.guests.aboard import Aboard, pages_of
-from hugewise.guests.boot import Hosting
+from hugewise.attempt import recording
+from hugewise.attempt.context import AcquiredMachine, Backed
+from hugewise.errors import HugewiseError, MachineError, UserError
+from hugewise.files import storing
+from hugewise.guests import boot, hypervisor, image, qemu
+from hugewise.guests.backing import Proof
+from hugewise.guests.boot import Booted, Hosting
+from hugewise.guests.cgroup import Groups
+from hugewise.guests.counted import NAME, CountingKnobs, CountingMachine
 from hugewise.guests.disks import HeldDisks
-from hugewise.guests.hosting import private_folder, qemu_account
+from hugewise.guests.hypervisor import private_folder, qemu_account
+from hugewise.guests.image import extended
 from hugewise.guests.nfs import Export, serve
-from hugewise.guests.provided import Provided
-from hugewise.host.hugetlbfs import HugetlbMount
+from hugewise.guests.resources import GuestResources
+from hugewise.host import knob
+from hugewise.host.knob import Settings
 from hugewise.host.ledger import JournalRecord, Mounted
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.network import USER, Bridge, Link
+from hugewise.host.page_state import HugetlbMount
+from hugewise.host.pool import Pools
 from hugewise.host.scratch import Scratch, discard
-from hugewise.machine.machine import Contained
-from hugewise.model.guest import PAGE_OF, Guest, Kernel
+from hugewise.machine.agent import Agent
+from hugewise.machine.machine import Contained, Drift, Folders
+from hugewise.machine.messages import parse_foreign
+from hugewise.machine.noise import Snapshot, snapshot
+from hugewise.machine.probe import Event
+from hugewise.machine.proc import free_memory
+from hugewise.machine.remote import RemoteFolders, RemoteMachine
+from hugewise.machine.serving import Site
+from hugewise.model.guest import PAGE_OF, Guest, Initramfs, Kernel
+from hugewise.model.host import Host
+from hugewise.model.scene import Peer
 from hugewise.model.trial import Trial
-from hugewise.plan.plan import Arm, Cell
+from hugewise.plan.arms import Arm
+from hugewise.plan.plan import Cell
+from hugewise.quantity import format_size
+from hugewise.study.guest import NFS
 from hugewise.study.study import Study
 from hugewise.study.tables import Slots
 
-__all__ = ["GuestBoarding"]
+_WHAT = "its page settings"
+
+
+class _Forgotten:
+    """A `ledger.Log` that keeps nothing."""
+
+    def append(self, record: JournalRecord, *, sync: bool = True) -> None:
+        """Nothing of a guest has to be found again."""
+
+    def keep_open(self) -> None:
+        """There is no next call."""
+
+
+class GuestSettings(Settings):
+    """The knobs of a guest; its pools are filled by `hugewise.host.pool` as on the host.
+
+    What it says of them that no kernel says is a MachineError.
+    """
+
+    def __init__(self, host: Host) -> None:
+        with parse_foreign(host.name, _WHAT):
+            super().__init__(host, _Forgotten())
+
+    def drift(self) -> list[Drift]:
+        with parse_foreign(self.host.name, _WHAT):
+            return super().drift()
+
+    def apply(self, wanted: Mapping[str, str]) -> list[Drift]:
+        with parse_foreign(self.host.name, _WHAT):
+            return super().apply(wanted)
+
+
+class OwnSettings(GuestSettings):
+    """The knobs of a guest that stays. Nobody else is in it: what an attempt's own program turned is turned back."""
+
+    def apply(self, wanted: Mapping[str, str]) -> list[Drift]:
+        """Make `wanted` hold over the state of the start. Raises SettingError."""
+        with parse_foreign(self.host.name, _WHAT):
+            if turned := {each.path: each.expected for each in self.drift() if each.found is not None}:
+                knob.turn(self.host, turned)
+        return super().apply(wanted)
+
+
+_SERVED, _SCRATCH = "/nfs", "/run/hugewise-scratch"  # in the guest: by NFS, and on its tmpfs
+
+
+def pages_of(cell: Cell, arm: Arm) -> dict[int, int]:
+    """Pages of the guest's own pools that the workload takes under the arm, by their size in bytes."""
+    size = arm.treatment.target.size
+    pool = cell.workload.pool(arm.treatment, cell.given(arm))
+    return {size: -(-pool // size)} if pool and size else {}
+
+
+@dataclass
+class Aboard:
+    """One guest: `boarding.Boarded`. It is the attempt's alone, with all that runs in it.
+
+    export   the host's folder that it mounts
+    pools    pages that its own pools are filled with when it has booted, by size in bytes
+    stays    it is for more attempts than one
+    granted  how many of these pages its kernel gave
+    """
+
+    provided: GuestResources
+    export: Export | None
+    cell: Cell
+    arm: Arm
+    guest: Guest
+    hosting: Hosting
+    link: Link | None
+    name: str
+    pools: Mapping[int, int]
+    stays: bool = False
+    booted: Booted | None = None
+    agent: Agent | None = None
+    granted: dict[int, int] = field(default_factory=dict)
+    own = True
+    meets = False
+    cwd = "/"
+    far: None = None
+    places: Slots = ()  # QEMU as a whole has its slot
+    site: Site = field(init=False)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Nothing of the caller's."""
+        return self.site.machine.environment
+
+    def look(self, here: Snapshot) -> Snapshot | None:
+        """One that counts must not be looked at."""
+        if self.guest.counting:
+            return None
+        with parse_foreign(f"guest {self.name}", "what its kernel counts"):
+            return snapshot(self.site.host)
+
+    def flush(self) -> None:
+        """It is new: all that matters of its pages is written."""
+
+    def instructions(self, events: Sequence[Event]) -> int | None:
+        """Of one that counts."""
+        return recording.instructions(events) if self.guest.counting else None
+
+    @property
+    def initramfs(self) -> Initramfs:
+        """What its kernel starts."""
+        assert self.arm.kernel is not None
+        return self.provided.initramfs[self.arm.kernel]
+
+    def begin(self) -> None:
+        """Boot it and make it ready for policies; one that counts boots when all its orders are known."""
+        with parse_foreign(f"guest {self.name}", "what it said when it had booted"):
+            self.site = self._counting() if self.guest.counting else self._live()
+
+    def _boot(self, orders: bytes | None = None) -> Agent:
+        image = Path(self.initramfs.path)
+        timeout = self.provided.use.boot
+        with ExitStack() as at_end:
+            if orders is not None:
+                # Below what is the caller's: in the folder of the guest's own account that account chooses what is read
+                # and written there. It is large, and nobody needs it once it has booted.
+                ordered = self.hosting.outputs / "initramfs.orders"
+                at_end.callback(discard, str(ordered))
+                image = extended(image, {NAME: orders}, ordered)
+                timeout = self._until_done  # it says hello when its orders are done
+            qemu = hypervisor.find_qemu(self.guest.arch, self.provided.use.qemu)
+            self.booted = boot.boot(self.guest, image, self.hosting, program=qemu, timeout=timeout)
+        self.agent = Agent(self.booted.agent, f"guest {self.name}", self.booted.error)
+        return self.agent
+
+    @property
+    def _until_done(self) -> float:
+        """Seconds in which one that counts has booted and done all that it was told."""
+        return (self.provided.use.boot or boot.PATIENCE_S["tcg"]) + self.cell.timeout
+
+    def _counting(self) -> Site:
+        assert self.arm.kernel is not None
+        survey = self.provided.surveys[self.arm.kernel]
+        assert not isinstance(survey, str)
+        settle, patience = self.provided.use.settle, self._until_done + boot.filling_s(self.guest)
+        machine = CountingMachine(survey, f"guest {self.name}", self._boot, settle=settle, patience=patience)
+        return Site(
+            machine=machine,
+            knobs=CountingKnobs(machine),
+            contain=lambda _: Contained(),
+            scratch=_no_folders,
+            source="kpageflags",
+            base_size=survey.page_size,
+        )
+
+    def _live(self) -> Site:
+        agent = self._boot()
+        assert self.booted is not None
+        hello = agent.hello()
+        agent.watch()
+        machine = RemoteMachine(agent, emulated=self.provided.emulated)
+        if self.link is not None:
+            agent.network(self.link.interface, self.link.address, self.link.prefix)
+        if self.export is not None:
+            assert self.link is not None
+            self.export.mount(agent, self.link, self.name, _SERVED)
+        with suppress(OSError):  # the guest is nobody else's
+            machine.host.write("/proc/sys/kernel/perf_event_paranoid", "0")
+        image.put(agent, self.provided.use, self.guest.image)
+        settings = OwnSettings(machine.host) if self.stays else GuestSettings(machine.host)
+        if self.pools:
+            self.granted = Pools(settings).fill(self.pools)
+        nobody = pwd.getpwnam("nobody")
+        return Site(
+            machine=machine,
+            knobs=settings,
+            contain=Groups(machine).create,
+            scratch=lambda place: RemoteFolders.open(
+                machine, f"{_SERVED}/{self.name}" if place == NFS else _SCRATCH, nobody.pw_uid, nobody.pw_gid
+            ),
+            source="kpageflags",
+            base_size=hello.page_size,
+            peer=Peer() if self.link is None else Peer(bind=self.link.bind, address=self.link.host),
+        )
+
+    def must_have(self, pages: Mapping[int, int]) -> None:
+        """That its kernel granted these pages. Raises MachineError."""
+        for size, wanted in pages.items():
+            if (granted := self.granted.get(size, 0)) < wanted:
+                assert self.booted is not None
+                told = f"the guest needs {wanted} pages of {format_size(size)}; its kernel granted {granted}"
+                raise self.booted.error(told)
+
+    def leave(self) -> Backed:
+        """The proof of what backs its memory, taken while it still runs; then it is ended."""
+        if self.booted is None:
+            return Backed({}, "it was never booted")
+        found = self.proven(self.hosting.outputs)
+        if self.booted.stop():
+            return found
+        return Backed({**found.facts, "ended": "killed: it did not end when it was told to"}, found.problem)
+
+    def proven(self, outputs: Path) -> Backed:
+        """What it is, and the proof of what backs its memory now; the mappings are kept in `outputs`."""
+        assert self.booted is not None
+        guest = self.guest
+        try:
+            proof: Proof | MachineError = self.booted.prove(outputs)
+        except MachineError as error:  # it is gone: what it was is known all the same
+            proof = error
+        facts: dict[str, str | int | float] = {
+            "accelerator": guest.accelerator,
+            "qemu": hypervisor.qemu_version(hypervisor.find_qemu(guest.arch, self.provided.use.qemu)),
+            "cpu_model": qemu.cpu_model(guest),
+            "guest_seed": guest.seed,
+            "guest_memory_bytes": guest.memory,
+            "guest_cpus": guest.cpus,
+            "kernel": guest.kernel.name,
+            "kernel_release": guest.kernel.release,
+            "kernel_sha256": guest.kernel.digest,
+            "kernel_origin": guest.kernel.origin,
+            "initramfs_sha256": self.initramfs.digest,
+            "backing": guest.backing.pages,
+        }
+        if guest.image.drive:
+            facts["image"] = guest.image.digest
+        if isinstance(proof, MachineError):
+            return Backed(facts, f"backing {guest.backing.pages}: {proof.message}")
+        facts |= {"backing_share": proof.share, "backing_proof": proof.why}
+        facts |= {f"backing_{kind}": size for kind, size in proof.bytes.items()}
+        facts |= {f"kvm_mapped_{size}": mapped for size, mapped in (proof.kvm or {}).items()}
+        facts |= {} if proof.kvm_share is None else {"kvm_share": proof.kvm_share}
+        return Backed(facts, None if proof.accepted else f"backing {guest.backing.pages}: {proof.why}")
+
+    def close(self) -> None:
+        """End it at once, whatever happened."""
+        if self.agent is not None:
+            self.agent.close()
+        if self.booted is not None:
+            with suppress(HugewiseError):
+                self.booted.stop()
+        self.hosting.leaf.kill()
+        self.hosting.leaf.remove()
+
+
+def _no_folders(place: str) -> Folders:
+    raise MachineError(f"a guest that counts runs micro-workloads alone: it has no folder {place}")
+
 
 _SEEDS = b"hugewise/guest/1"
 
@@ -53,7 +331,7 @@ class GuestBoarding:
     paired     all guests of a block have one seed (method `exact`)
     """
 
-    provided: Provided
+    provided: GuestResources
     place: Scratch
     account: pwd.struct_passwd | None
     contain: Callable[[str], Contained]
@@ -70,7 +348,7 @@ class GuestBoarding:
     def open(
         cls,
         study: Study,
-        provided: Provided,
+        provided: GuestResources,
         contain: Callable[[str], Contained],
         closing: ExitStack,
         note: Callable[[JournalRecord], None],
@@ -209,3 +487,163 @@ def _seed(run: bytes, block: int, order: int = 0, number: int = 0) -> int:
     """
     digest = hashlib.sha256(_SEEDS + run + b"".join(each.to_bytes(8) for each in (block, order, number)))
     return int.from_bytes(digest.digest()[:8]) >> 11
+
+
+_OUTPUTS = "resident"
+_SAID = ("console.txt", "qemu.stderr")  # of which an attempt has what was said meanwhile
+_SYNC = ("/proc/sysrq-trigger", "s")
+
+
+@dataclass
+class ResidentBoarding:
+    """Has one guest, which boots with the first attempt and ends with the session.
+
+    boarding  boots it
+    cells     of the plan: the guest's own pools are filled once, for the largest need of any arm
+    session   its number in the run; each has another boot
+    run       the run's folder, for who is to go on
+    """
+
+    boarding: GuestBoarding
+    cells: Sequence[Cell]
+    session: int
+    run: str
+    guest: Aboard | None = None
+    _began: float = 0.0
+    _attempts: int = 0
+    _gone: str | None = None
+    _said: dict[str, int] = field(default_factory=dict)
+
+    def board(self, cell: Cell, arm: Arm, trial: Trial, number: int, outputs: Path) -> AcquiredMachine:
+        """The guest. Raises HugewiseError where it does not boot or is gone, MachineError where it lacks the arm's
+        pages.
+        """
+        guest = self._there(cell, arm)
+        guest.must_have(pages_of(cell, arm))
+        stay = Stay(self, guest, outputs, self._aged(guest))
+        self._attempts += 1
+        return stay
+
+    def _there(self, cell: Cell, arm: Arm) -> Aboard:
+        if self.guest is None:
+            outputs = self.boarding.place.path / _OUTPUTS
+            with storing(str(outputs)):
+                outputs.mkdir(mode=0o700)
+            try:
+                self.guest = self.boarding.stay(cell, arm, self.session, outputs, self._pools())
+            except MachineError as error:  # no arm's doing
+                raise HugewiseError(
+                    f"the guest of all attempts did not boot: {error.message}", hint=error.hint
+                ) from None
+            self._began = time.monotonic()
+        assert self.guest.agent is not None
+        self.guest.agent.renew()
+        self.look()
+        if self._gone is not None:
+            raise self._lost(self._gone)
+        return self.guest
+
+    def _pools(self) -> dict[int, int]:
+        wanted: dict[int, int] = {}
+        for cell in self.cells:
+            for arm in cell.arms:
+                for size, pages in pages_of(cell, arm).items():
+                    wanted[size] = max(wanted.get(size, 0), pages)
+        return wanted
+
+    def look(self) -> None:
+        """See whether the guest is there still; of one that is gone QEMU ends, and why is kept with its last words."""
+        if self.guest is None or self._gone is not None:
+            return
+        assert self.guest.agent is not None and self.guest.booted is not None
+        if self.guest.agent.ended() or self.guest.booted.ended():
+            self._gone = self.guest.agent.give_up("QEMU has ended").message
+            self.guest.close()
+
+    def _lost(self, why: str) -> HugewiseError:
+        return HugewiseError(
+            f"the guest of all attempts is gone after {self._attempts} of them: {why}",
+            hint=f"what was measured is kept: hugewise report {self.run}; hugewise resume {self.run} boots another, and"
+            " the verdicts are then for both boots",
+        )
+
+    def _aged(self, guest: Aboard) -> dict[str, str | int | float]:
+        """How old the guest is, and what of its free memory a huge page would fit into."""
+        assert guest.agent is not None and guest.arm.kernel is not None
+        facts: dict[str, str | int | float] = {
+            "resident_boot": guest.agent.hello().boot_id,
+            "resident_s": round(time.monotonic() - self._began, 3),
+            "resident_attempts": self._attempts,
+        }
+        found = self.boarding.provided.machine(guest.arm.kernel)
+        if not isinstance(found, str) and found.sizes.pmd is not None:
+            with parse_foreign(guest.agent.name, "its free memory"), suppress(OSError):
+                free = free_memory(guest.agent, found.sizes.base, found.sizes.pmd)
+                facts |= {"resident_free_bytes": free.all, "resident_free_huge_bytes": free.huge}
+        return facts
+
+    def hand_over(self, outputs: Path) -> None:
+        """Give an attempt what QEMU was told, and what it and the console have said since the last one ended."""
+        assert self.guest is not None
+        here = self.guest.hosting.outputs
+        with storing(str(outputs)):
+            with suppress(FileNotFoundError):
+                (outputs / "guest-argv.json").write_bytes((here / "guest-argv.json").read_bytes())
+            for name in _SAID:
+                with suppress(FileNotFoundError), (here / name).open("rb") as said:
+                    said.seek(self._said.get(name, 0))
+                    (outputs / name).write_bytes(said.read())
+                    self._said[name] = said.tell()
+
+    def end(self) -> None:
+        """End the guest with the session."""
+        if self.guest is not None:
+            self.guest.close()
+
+
+@dataclass
+class Stay:
+    """An attempt's time in the guest: `boarding.Boarded`. Nobody else is in it meanwhile."""
+
+    boarding: ResidentBoarding
+    guest: Aboard
+    outputs: Path
+    aged: Mapping[str, str | int | float]
+    own = True
+    meets = False
+    cwd = "/"
+    far: None = None
+    places: Slots = ()
+    site: Site = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.site = self.guest.site
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Nothing of the caller's."""
+        return self.guest.environment
+
+    def look(self, here: Snapshot) -> Snapshot | None:
+        """The guest's own counters, of which the attempt has the difference."""
+        return self.guest.look(here)
+
+    def flush(self) -> None:
+        """Have it write what is still to be written, where its kernel can be told so (sysrq)."""
+        assert self.guest.agent is not None
+        with suppress(OSError):
+            self.guest.agent.write(*_SYNC)
+
+    def instructions(self, events: Sequence[Event]) -> None:
+        """A guest that stays does not count them."""
+
+    def leave(self) -> Backed:
+        """The proof of what backs the guest now; it stays."""
+        found = self.guest.proven(self.outputs)
+        self.boarding.look()
+        self.boarding.hand_over(self.outputs)
+        return msgspec.structs.replace(found, facts={**found.facts, **self.aged})
+
+    def close(self) -> None:
+        """It stays, unless it is gone."""
+        self.boarding.look()

@@ -3,12 +3,15 @@
 The launcher gives QEMU its account, cgroup, CPUs and THP setting, and ends it when this process dies. QEMU connects to
 two sockets on which this process listens: to one its monitor, to the other the guest's agent. Whatever connects is
 looked at: it must be that very QEMU.
+
+What a guest, or its QEMU, said last, and how QEMU ended: the reason of an attempt that it took with it.
 """
 
 from __future__ import annotations
 
 import os
 import pwd
+import re
 import select
 import socket
 import stat
@@ -17,24 +20,119 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from hugewise.beneath import Folder
+from hugewise.beneath import DirFd
 from hugewise.errors import MachineError, ProbeError
 from hugewise.files import storing
-from hugewise.guests import backing, kvm, last_words, qemu
+from hugewise.guests import backing, qemu
 from hugewise.guests.qmp import Qmp
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.lock import peer
 from hugewise.machine import probe
-from hugewise.machine.foreign import heard
 from hugewise.machine.machine import Contained, Machine
+from hugewise.machine.messages import parse_foreign, plain
 from hugewise.machine.serving import Serving
 from hugewise.model.guest import Guest
 from hugewise.quantity import format_duration, format_size
 
-__all__ = ["PATIENCE_S", "Booted", "Hosting", "boot", "filling_s"]
+_LAST_LINES = 8
+_MOST_LINES = 1000
+_TAIL_BYTES = 1 << 16
+_TO_EXIT_S = 1.0
+_KILLED = 9
+_HALF_PATCHED = re.compile(r"\bint3: 0000 \[#")  # since Linux 6.10 behind "Oops: "
+_CAUSE = re.compile(rf"Kernel panic|Out of memory|Oops|BUG:|{_HALF_PATCHED.pattern}")
+
+# What terminals obey: CSI sequences, OSC sequences, other escapes; then what is left of controls.
+_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class QemuEnd(NamedTuple):
+    """How a QEMU ended. `said`: in words, empty where it ended as it should; `cure`: where one is known."""
+
+    said: str
+    cure: str | None = None
+
+
+def exit_status(serving: Serving, kills_before: int | None = None) -> QemuEnd | None:
+    """How it ended, waiting a moment for its launcher to say so; None where it lives, or nobody knows.
+
+    `kills_before`: `oom_kills` when it was started. A process that the kernel kills for want of memory ends by the
+    signal that anybody may send; that the kernel has killed some meanwhile is what tells them apart.
+    """
+    select.select([serving.launcher], [], [], _TO_EXIT_S)
+    end = next((event for event in serving.events() if isinstance(event, probe.Exit)), None)
+    if end is None:
+        return None
+    if end.exceeded is not None:
+        return QemuEnd(f"was ended: {end.exceeded}")
+    if end.signal == _KILLED:
+        kills = oom_kills()
+        if kills is not None and kills_before is not None and kills > kills_before:
+            return QemuEnd(
+                f"was killed (signal 9), as {kills - kills_before} process(es) were by this host's kernel meanwhile,"
+                " for want of memory",
+                "give the guests less memory, or this host (or the limit that it runs under) more: see dmesg",
+            )
+        return QemuEnd("was killed (signal 9): somebody ended it, and no want of memory did (see dmesg)")
+    if end.signal is not None:
+        return QemuEnd(f"ended by signal {end.signal}")
+    return QemuEnd("" if end.code == 0 else f"failed (exit status {end.code})")
+
+
+def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int | None:
+    """How many processes the kernel has killed for want of memory since it booted, its cgroups' limits included; None
+    where it does not count them (proc(5): oom_kill, since Linux 4.13).
+    """
+    with suppress(OSError, ValueError):
+        for line in vmstat.read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return None
+
+
+def emulator_at_fault(outputs: Path) -> bool:
+    """Whether an emulated guest with several processors was brought down by the emulator.
+
+    Linux patches its own instructions by way of a breakpoint (arch/x86/kernel/alternative.c, text_poke_bp_batch).
+    A processor that TCG lets run into one after all have acknowledged that it is gone finds nobody to handle it, and
+    says "Oops: int3"; seen once in some hundred boots. Where that was not what the kernel panicked of, it is not.
+    """
+    console = _last_lines(outputs / "console.txt", _MOST_LINES)
+    causes = [line for line in console if _CAUSE.search(line)]
+    panic = next((line for line in causes if "Kernel panic" in line), "")
+    return bool(causes) and _HALF_PATCHED.search(causes[0]) is not None and "Fatal exception" in panic
+
+
+def exit_error(message: str, outputs: Path, end: QemuEnd | None = None) -> MachineError:
+    """The message, how QEMU ended, its own last words and the console's. `outputs`: the folder that has them."""
+    said = [f"QEMU: {line}" for line in _last_lines(outputs / "qemu.stderr", 3)]
+    console = _last_lines(outputs / "console.txt", _MOST_LINES)
+    # A panic is followed by more lines than are told.
+    causes = [line for line in console[:-_LAST_LINES] if _CAUSE.search(line)]
+    said += [f"console: {line}" for line in (*causes[-2:], *console[-_LAST_LINES:])]
+    if end is not None and end.said:
+        message += f"; QEMU {end.said}"
+    return MachineError("\n  ".join([message, *(said or ["it said nothing"])]), hint=None if end is None else end.cure)
+
+
+def plain_lines(text: str) -> list[str]:
+    """The lines of what a console was sent, without escape codes, controls and empty lines."""
+    cleaned = _ESCAPE.sub("", text.replace("\r\n", "\n")).replace("\r", "\n")
+    return [line for line in (plain(_CONTROL.sub("", line)).rstrip() for line in cleaned.split("\n")) if line]
+
+
+def _last_lines(file: Path, count: int) -> list[str]:
+    with suppress(OSError), file.open("rb") as opened:
+        opened.seek(max(0, opened.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        return plain_lines(opened.read().decode(errors="replace"))[-count:]
+    return []
+
 
 # How long a guest may take to say hello, beside what its memory takes.
 PATIENCE_S: Mapping[str, float] = {"tcg": 120.0, "kvm": 30.0}
@@ -107,9 +205,9 @@ class Booted:
 
     def error(self, message: str) -> MachineError:
         """An error about this guest, with how QEMU ended and what it said last."""
-        error = last_words.error(message, self.hosting.outputs, last_words.ended(self.serving, self.oom_kills))
+        error = exit_error(message, self.hosting.outputs, exit_status(self.serving, self.oom_kills))
         several = self.guest.accelerator == "tcg" and self.guest.cpus > 1
-        error.emulator = several and last_words.emulator_at_fault(self.hosting.outputs)
+        error.emulator = several and emulator_at_fault(self.hosting.outputs)
         return error
 
     def prove(self, outputs: Path | None = None, share: float = backing.SHARE) -> backing.Proof:
@@ -128,7 +226,7 @@ class Booted:
         proof = backing.judge(text, self.guest, share, numa)
         if self.guest.accelerator != "kvm":
             return proof
-        return kvm.proven(proof, kvm.look(self.qmp, self.pid), share, self.guest.backing.kinds)
+        return backing.proven(proof, backing.look(self.qmp, self.pid), share, self.guest.backing.kinds)
 
     def stop(self, patience: float = _TO_LEAVE_S) -> bool:
         """End QEMU and see that it is gone; what it needed is removed. False when it had to be killed.
@@ -174,7 +272,7 @@ def boot(
     nothing; QEMU is gone then. Raises ValueError for a guest that cannot be (`qemu.argv`), ProbeError, StorageError.
     """
     patience = (PATIENCE_S[guest.accelerator] if timeout is None else timeout) + filling_s(guest)
-    end, kills = time.monotonic() + patience, last_words.oom_kills()
+    end, kills = time.monotonic() + patience, oom_kills()
     with ExitStack() as undo:
         places, copies = _places(guest, initramfs, hosting, undo)
         listening = {name: _listen(hosting, name, undo) for name in ("agent", "qmp")}
@@ -184,7 +282,7 @@ def boot(
         try:
             serving = Serving(machine or LocalMachine(), _job(guest, argv, hosting))
         except ProbeError as error:
-            raise last_words.error(f"QEMU did not start: {error.message}", hosting.outputs) from None
+            raise exit_error(f"QEMU did not start: {error.message}", hosting.outputs) from None
         undo.callback(serving.close)
         waiting = _Waiting(serving, hosting.outputs, end, patience, kills, guest)
         monitor = undo.enter_context(waiting.connected(listening["qmp"]))
@@ -241,7 +339,7 @@ def _copy(source: Path, copy: Path) -> None:
     with (
         storing(str(copy)),
         source.open("rb") as given,
-        Folder.open(copy.parent) as held,
+        DirFd.open(copy.parent) as held,
         held.new(copy.name, 0o644) as made,
     ):
         while chunk := given.read(1 << 20):
@@ -349,16 +447,16 @@ class _Waiting:
         return f"{what} within the {format_duration(self.patience)} that the guest may take to boot"
 
     def _error(self, message: str, hint: str) -> MachineError:
-        error = last_words.error(message, self.outputs)
+        error = exit_error(message, self.outputs)
         error.hint = hint
         return error
 
     def _over(self, *, began: bool) -> MachineError:
         """QEMU has ended, or is about to: its last words come first. `began`: there was a guest."""
         select.select([self.serving.launcher], [], [], _TO_LEAVE_S)
-        end = last_words.ended(self.serving, self.oom_kills)
+        end = exit_status(self.serving, self.oom_kills)
         if end is None or end.said:
-            return last_words.error("the guest did not say hello", self.outputs, end)
+            return exit_error("the guest did not say hello", self.outputs, end)
         if began:
             hint = f"a kernel with too little memory ends so: give the guest more than {format_size(self.guest.memory)}"
             return self._error("the guest ended before it said hello", hint)
@@ -373,7 +471,7 @@ def _pin(qmp: Qmp, pid: int, guest: Guest, hosting: Hosting) -> None:
         return
     wanted = guest.pins or tuple((cpu,) for cpu in cpus or ())
     threads = Path(f"/proc/{pid}/task")
-    with heard("QEMU", "what its monitor says of its CPUs"):
+    with parse_foreign("QEMU", "what its monitor says of its CPUs"):
         for vcpu in qmp.execute("query-cpus-fast"):
             thread, place = int(vcpu["thread-id"]), wanted[int(vcpu["cpu-index"])]
             # A QEMU that a guest has taken over may name any thread of this host.

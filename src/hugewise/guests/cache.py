@@ -28,23 +28,6 @@ from hugewise.files import sync
 from hugewise.reading import AbsentError, UnreadableError
 from hugewise.unprivileged import Say
 
-__all__ = [
-    "alone",
-    "busy",
-    "damage",
-    "digest",
-    "discard",
-    "entry",
-    "extents",
-    "folder",
-    "kept",
-    "locked",
-    "put",
-    "replaced",
-    "sha256",
-    "used",
-]
-
 _DIGITS = 32  # of a SHA-256, in a name
 _HOLDERS = ".holders"  # the lock of the processes that use a cache
 _SEAL = ".sealed"  # in a folder: what its files hold
@@ -198,7 +181,9 @@ def entry(kind: str, key: bytes | Mapping[str, object]) -> Path:
     return folder(kind) / digest(key)[:_DIGITS]
 
 
-def kept(kind: str, key: bytes | Mapping[str, object], make: Callable[[Path], None], say: Say = lambda _: None) -> Path:
+def cached(
+    kind: str, key: bytes | Mapping[str, object], make: Callable[[Path], None], say: Say = lambda _: None
+) -> Path:
     """The entry of that key; where it is not there, `make` is given a path (nothing is there yet) to make it at.
 
     A folder that is damaged is made anew, which `say` hears. What `make` raises goes on to the caller, and nothing is

@@ -5,6 +5,13 @@ an empty dpkg status, and one source, which is this machine's Debian archive wit
 credentials and keys are those of the machine, as far as that account may read them; its sources, lists and hooks are
 neither changed nor run. The lists stay in the cache as they were read first, so that a study resolves to the same
 versions again; remove `apt/` in the cache to have them read anew.
+
+Which Debian archive this machine's apt uses, and the same one for another suite. Pure.
+
+Both forms of sources.list(5) are read: one line for each source, and stanzas (deb822). An entry keeps all its options
+(signed-by, trusted, check-valid-until ...) but those that say what to take from the archive.
+
+How far a download or a file has come, while a program that says nothing of it is under way.
 """
 
 from __future__ import annotations
@@ -14,7 +21,8 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,26 +33,176 @@ import msgspec
 
 from hugewise import files
 from hugewise.errors import HugewiseError, StorageError, UserError
-from hugewise.guests import apt_sources, cache, coming
-from hugewise.guests.workshop import Workshop, workshop
+from hugewise.guests import cache
+from hugewise.guests.sandbox import Sandbox, workshop
 from hugewise.model.guest import Architecture
 from hugewise.model.workload import Missing
+from hugewise.quantity import format_duration
 from hugewise.unprivileged import NAME, Finished, Say
 
-__all__ = [
-    "ARCHITECTURES",
-    "Package",
-    "Say",
-    "archive",
-    "configuration",
-    "fetch",
-    "kept",
-    "listed",
-    "missing",
-    "parse_uris",
-    "resolve",
-    "source",
-]
+# Suites of Debian itself. An archive for updates, security or backports has a suffix, and is not a whole archive.
+_SUITES = frozenset(("bullseye", "bookworm", "trixie", "forky", "sid", "oldstable", "stable", "testing", "unstable"))
+# Options of the one-line form that have another name in a stanza.
+_NAMES = {"arch": "architectures", "lang": "languages", "target": "targets"}
+# What is asked of the archive is said anew.
+_REPLACED = frozenset(("types", "suites", "components", "architectures", "languages", "targets", "enabled", "uris"))
+_LINE = re.compile(r"(?P<type>deb(?:-src)?)\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<rest>.+)")
+
+
+class AptSource(msgspec.Struct, frozen=True):
+    """An entry of apt's sources; `options` by their names in a stanza, in small letters."""
+
+    types: tuple[str, ...]
+    uris: tuple[str, ...]
+    suites: tuple[str, ...]
+    components: tuple[str, ...]
+    options: tuple[tuple[str, str], ...] = ()
+
+
+def one_line(text: str) -> Iterator[AptSource]:
+    """The entries of a .list file; what is no entry is passed over, as apt has judged the file already."""
+    for line in text.splitlines():
+        found = _LINE.fullmatch(line.partition("#")[0].strip())
+        if found is None:
+            continue
+        suite, *components = found["rest"].split()
+        given = (each.partition("=") for each in (found["options"] or "").split())
+        options = tuple((_NAMES.get(name.lower(), name.lower()), value.replace(",", " ")) for name, _, value in given)
+        yield AptSource((found["type"],), (found["uri"],), (suite,), tuple(components), options)
+
+
+def stanzas(text: str) -> Iterator[AptSource]:
+    """The entries of a .sources file that are enabled."""
+    lines = (line for line in text.splitlines() if not line.startswith("#"))
+    for block in re.split(r"\n\s*\n", "\n".join(lines)):
+        fields: dict[str, str] = {}
+        name = ""
+        for line in block.splitlines():
+            if line[:1] in (" ", "\t"):
+                fields[name] = f"{fields.get(name, '')}\n{line}"
+            elif ":" in line:
+                name, _, value = line.partition(":")
+                name = name.strip().lower()
+                fields[name] = value.strip()
+        if "uris" not in fields or fields.get("enabled", "yes").lower() in ("no", "false", "0", "off", "disable"):
+            continue
+        options = tuple((key, value) for key, value in fields.items() if key not in ("types", "uris", "suites"))
+        yield AptSource(
+            tuple(fields.get("types", "deb").split()),
+            tuple(fields["uris"].split()),
+            tuple(fields.get("suites", "").split()),
+            tuple(fields.get("components", "").split()),
+            options,
+        )
+
+
+def main_archive(files: Mapping[str, str]) -> AptSource:
+    """The entry of Debian's own archive among apt's sources files (path -> text), in the order of the files.
+
+    That is one with a suite of Debian and the component main; of several, the first that Debian's keyring signs.
+    Raises UserError.
+    """
+    entries = [entry for path, text in files.items() for entry in _entries(path, text)]
+    fitting = [entry for entry in entries if _is_main(entry)]
+    if not fitting:
+        read = ", ".join(files) or "no sources file"
+        raise UserError(
+            f"apt's sources name no Debian archive (read: {read})",
+            hint="add one, or set HUGEWISE_APT_SOURCES to a .sources or .list file that does",
+        )
+    return min(fitting, key=_trust)  # min keeps the first of equals
+
+
+def _entries(path: str, text: str) -> Iterable[AptSource]:
+    return stanzas(text) if path.endswith(".sources") else one_line(text)
+
+
+def _is_main(entry: AptSource) -> bool:
+    return (
+        "deb" in entry.types
+        and "main" in entry.components
+        and any(suite.strip("/") in _SUITES for suite in entry.suites)
+        and any(not uri.startswith("cdrom:") for uri in entry.uris)
+    )
+
+
+def _trust(entry: AptSource) -> int:
+    """Other archives use Debian's names of suites too; their keys have other names."""
+    signed = dict(entry.options).get("signed-by", "")
+    return 0 if "debian-archive" in signed else 1 if not signed else 2
+
+
+def sources_stanza(source: AptSource, suite: str, arch: str, *, sources: bool) -> str:
+    """The text of a .sources file: that archive's main component for `suite`, of programs for `arch` or of sources."""
+    options = [f"{name.title()}: {value}" for name, value in source.options if name not in _REPLACED]
+    asked = (
+        f"Types: {'deb-src' if sources else 'deb'}",
+        f"URIs: {' '.join(uri for uri in source.uris if not uri.startswith('cdrom:'))}",
+        f"Suites: {suite}",
+        "Components: main",
+        f"Architectures: {arch}",
+        # Without it, what other software has apt fetch beside (application metadata) is fetched too.
+        f"Targets: {'Sources' if sources else 'Packages'}",
+    )
+    return "\n".join((*asked, *options)) + "\n"
+
+
+EVERY_S = 15.0
+
+
+@contextmanager
+def progress_reported(
+    paths: Sequence[Path], total: int, say: Callable[[str], None], *, every: float = EVERY_S
+) -> Iterator[None]:
+    """Meanwhile say every so many seconds how many of `total` bytes have come of the files that appear at `paths`."""
+    with watched("fetched", lambda: sum(map(_size, paths)), total, say, every=every):
+        yield
+
+
+@contextmanager
+def watched(
+    done: str, have: Callable[[], int], total: int, say: Callable[[str], None], *, every: float = EVERY_S
+) -> Iterator[None]:
+    """Meanwhile say every so many seconds how many bytes there are (`have`, called by another thread) of `total`, which
+    may be an estimate. `done`: what was done with them, in a word.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        seconds = every
+        while not over.wait(every):
+            here = have()
+            most = max(here, total)
+            share = f" ({here / most:.0%})" if total else ""
+            say(f"{done} {here / 1e6:.1f} of {most / 1e6:.1f} MB{share} in {format_duration(seconds)}")
+            seconds += every
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
+
+
+def written(path: Path) -> int:
+    """Bytes that a file takes on the disk: none of its holes, and none where it is not there."""
+    try:
+        return path.lstat().st_blocks * 512
+    except OSError:
+        return 0
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file that is there; apt keeps what is not whole in a folder beside it."""
+    for each in (path, path.parent / "partial" / path.name):
+        try:
+            return each.lstat().st_size
+        except OSError:
+            continue
+    return 0
+
 
 # What is run, and the packages that bring it.
 _PROGRAMS: Final = {"apt-get": "apt", "dpkg-deb": "dpkg"}
@@ -102,7 +260,7 @@ class _Apt(msgspec.Struct, frozen=True):
     """apt in a workshop."""
 
     state: _State
-    shop: Workshop
+    shop: Sandbox
 
     def run(self, program: str, *arguments: str) -> Finished:
         """Run it. Raises UserError when it is not there, HugewiseError when it does not end."""
@@ -149,7 +307,7 @@ def listed(packages: Sequence[str], suite: str, arch: str) -> str | None:
     return _resolved(packages, state) if state.folder is not None and state.folder.exists() else None
 
 
-def kept(package: Package) -> bool:
+def is_cached(package: Package) -> bool:
     """Whether its file is in the cache."""
     return _kept_at(package.sha256, package.file).exists()
 
@@ -248,7 +406,7 @@ def _whole(path: Path, sha256: str, say: Say) -> bool:
 def _download(state: _State, command: Sequence[str], wanted: Sequence[tuple[str, str]], size: int, say: Say) -> None:
     """Let apt download, and take the files that have their SHA-256 into the cache: that of the copy that is taken."""
     with _apt(state) as apt:
-        with coming.told([apt.shop.own / file for file, _ in wanted], size, say):
+        with progress_reported([apt.shop.own / file for file, _ in wanted], size, say):
             told = apt.run(*command)
         if told.status != 0:
             raise _refusal(apt, told.stderr)
@@ -262,7 +420,7 @@ def _download(state: _State, command: Sequence[str], wanted: Sequence[tuple[str,
                 cache.put(kept, partial(_take, apt.shop, file, sha256))
 
 
-def _take(shop: Workshop, file: str, sha256: str, place: Path) -> None:
+def _take(shop: Sandbox, file: str, sha256: str, place: Path) -> None:
     shop.take(file, place)
     found = cache.sha256(place)
     if found != sha256:
@@ -271,7 +429,7 @@ def _take(shop: Workshop, file: str, sha256: str, place: Path) -> None:
 
 def archive(suite: str, arch: str, *, sources: bool = False) -> str:
     """From where that suite is had: the text of the sources file that apt is given. Raises UserError."""
-    return apt_sources.stanza(apt_sources.main_archive(_sources_files()), suite, arch, sources=sources)
+    return sources_stanza(main_archive(_sources_files()), suite, arch, sources=sources)
 
 
 def _state(suite: str, arch: str, *, sources: bool, say: Say) -> _State:
@@ -291,7 +449,7 @@ def _state(suite: str, arch: str, *, sources: bool, say: Say) -> _State:
             apt.shop.take(_LISTS, place / _LISTS, without=_NO_LISTS)
         (place / "main.sources").write_text(text, encoding="utf-8")
 
-    return msgspec.structs.replace(state, folder=cache.kept(_APT, text.encode(), read, say))
+    return msgspec.structs.replace(state, folder=cache.cached(_APT, text.encode(), read, say))
 
 
 @contextmanager
@@ -330,7 +488,7 @@ def _sources_files() -> dict[str, str]:
     return found
 
 
-def configuration(shop: Workshop, lists: Path, arch: str) -> str:
+def configuration(shop: Sandbox, lists: Path, arch: str) -> str:
     """apt.conf(5) of a private state, read after the machine's own, which it changes for itself. Pure.
 
     The machine's hooks are cleared: they are for what the machine installs, and some remove its downloads.

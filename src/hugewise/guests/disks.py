@@ -21,11 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from hugewise.errors import UserError
-from hugewise.host.virtual_machines import PROGRAM
+from hugewise.host.pool import PROGRAM
 from hugewise.model.guest import Disk, DiskFile, DiskFormat
 from hugewise.study.guest import GuestUse, disk_format
-
-__all__ = ["HeldDisks", "absent", "disk", "holder", "identity", "must_be_free", "of_study"]
 
 _MAGIC = b"QFI\xfb"
 _MOST_LAYERS = 16

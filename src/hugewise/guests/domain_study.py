@@ -4,25 +4,132 @@
 
 What the domain says of memory, CPUs, NUMA nodes, pinning and disks is restated; what is not, is named with its line and
 the reason.
+
+How often the guests of a domain's study boot: its method, and its blocks with their reason. Pure.
+
+Emulated, their counts may be the same in every boot; under KVM times are judged, which never are.
+
+Somebody else's text in a study that is written: as names, comments and values of TOML. Pure.
+
+What is asked of a domain's study, and what the host has to offer to it.
+
+The XML of a domain that libvirt runs, by its own client: `virsh dumpxml`. Nothing here needs it to be installed.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+import subprocess
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from urllib.parse import urlsplit
 
 import msgspec
 
 from hugewise.errors import UserError
-from hugewise.guests import domain_budget, libvirt
-from hugewise.guests.domain_text import file_name, listed, plain, quoted
-from hugewise.guests.domain_wish import HostOffer, StudyWish
+from hugewise.guests import libvirt
 from hugewise.guests.libvirt import DomainMemory
-from hugewise.model.domain import Domain, DomainDisk
-from hugewise.model.guest import PAGE_OF, Architecture, Backing, Pages
+from hugewise.machine import programs
+from hugewise.model.guest import PAGE_OF, Architecture, Backing, Domain, DomainDisk, Pages
 from hugewise.quantity import format_size
+from hugewise.stats.exact import fewest, least_budget
 
-__all__ = ["HostOffer", "Restated", "StudyWish", "restate"]
+_CONFIDENCE = 0.99  # what a study has that names none; written down, as the blocks follow from it
+_SLACK = 2  # times the fewest blocks that can decide: a pair or two may point the other way
+_WIDTH = 116
+
+
+def budget_lines(comparisons: int, asked: int | None) -> Iterator[str]:
+    """The lines of the study: blocks enough for counts that repeat and for what varies; `asked`: so many instead."""
+    share = (1 - _CONFIDENCE) / comparisons
+    blocks = _SLACK * least_budget(share) if asked is None else asked
+    least = fewest(share, blocks)
+    several = "one comparison" if comparisons == 1 else f"{comparisons} comparisons together"
+    if least.varied is None:
+        coin = f"{blocks} blocks are too few for it, {least_budget(share)} the fewest."
+    else:
+        coin = f"after {least.varied} that all point one way, later where some do not."
+    reason = (
+        f"For {several}, at {_CONFIDENCE:.0%}. Counts that are the same in every boot are a verdict after"
+        f" {least.differ} blocks where they differ, and {least.equal} where they do not. What varies, as times"
+        f" under KVM, the sequential test judges: {coin}"
+    )
+    yield "# Counts may be the same in every boot, and are judged by that; what varies is judged by the coin alone."
+    yield from ('method = "exact"', f"confidence = {_CONFIDENCE}", "")
+    yield "[budget]"
+    yield from (f"# {line}" for line in textwrap.wrap(reason, _WIDTH))
+    yield from (f"blocks = {blocks}  # at most: what is decided is over", "")
+
+
+def file_name(text: str) -> str:
+    """Of it what a study and its folder may be called."""
+    kept = "".join(each if each.isascii() and (each.isalnum() or each in "._-") else "-" for each in text)
+    return kept.lstrip("._-")[:64] or "domain"
+
+
+def remark(text: str) -> str:
+    """A comment of a study with somebody else's text in it, which never ends the line."""
+    return f"#   {plain(text)}\n"
+
+
+def plain(text: str) -> str:
+    """In one line, whatever stands in it."""
+    return "".join(each if each.isprintable() else " " for each in text)
+
+
+def quoted(text: str) -> str:
+    """As a TOML basic string, whose escapes are those of JSON."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def listed(words: Sequence[str]) -> str:
+    """As an array of TOML."""
+    return f"[{', '.join(map(quoted, words))}]"
+
+
+class StudyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to run in the guests, and by what they boot.
+
+    load      a command; `workload`: the name of a packaged one, in its place
+    metric    the end point of either; `values`: metrics in the command's output, as a study has them
+    packages  Debian packages that the command comes from; without them it comes from the domain's own disk
+    files     path in the guest -> file of this host
+    within    policies, the baseline first, to be compared in one guest that stays, on the domain's backing
+    blocks    None: as many as the number of comparisons asks for
+    """
+
+    name: str | None = None
+    load: tuple[str, ...] = ()
+    workload: str | None = None
+    metric: str | None = None
+    values: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    files: Mapping[str, str] = {}
+    kernel: str | None = None
+    modules: str | None = None
+    within: tuple[str, ...] = ()
+    blocks: int | None = None
+
+
+class HostOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """What of this host a study depends on.
+
+    backs    why it cannot make a guest's memory so, or None
+    absent   why there is no disk at the path, or None
+    held     who writes a disk now, or None
+    cpus     its CPUs; nodes: its NUMA nodes
+    """
+
+    backs: Callable[[Backing], str | None]
+    absent: Callable[[str], str | None]
+    held: Callable[[str], str | None]
+    cpus: tuple[int, ...]
+    nodes: tuple[int, ...]
+    qemu: str | None = None
+
 
 _ARCHITECTURES: Mapping[str, Architecture] = {"x86_64": "x86-64", "aarch64": "arm64"}
 _MIB = 1 << 20
@@ -46,7 +153,7 @@ class Restated(msgspec.Struct, frozen=True, kw_only=True):
     arms: tuple[str, ...]
 
 
-def restate(domain: Domain, asked: DomainMemory, wish: StudyWish, offer: HostOffer) -> Restated:
+def restate(domain: Domain, asked: DomainMemory, wish: StudyRequest, offer: HostOffer) -> Restated:
     """The study. Raises UserError where there is none to be made of it."""
     return _Writer(domain, asked, wish, offer).study()
 
@@ -54,7 +161,7 @@ def restate(domain: Domain, asked: DomainMemory, wish: StudyWish, offer: HostOff
 class _Writer:
     """One study being written, which collects its notes."""
 
-    def __init__(self, domain: Domain, asked: DomainMemory, wish: StudyWish, offer: HostOffer) -> None:
+    def __init__(self, domain: Domain, asked: DomainMemory, wish: StudyRequest, offer: HostOffer) -> None:
         self.domain, self.wish, self.offer = domain, wish, offer
         self.backing = asked.backing
         self.notes: list[str] = []
@@ -142,7 +249,7 @@ class _Writer:
         self.names = tuple(name for name, _ in arms)
         yield "]"
         yield f'baseline = "{arms[0][0]}"'
-        yield from domain_budget.judged(len(arms) - 1, self.wish.blocks)
+        yield from budget_lines(len(arms) - 1, self.wish.blocks)
 
     def early(self, arms: Mapping[str, Backing]) -> Iterator[str]:
         """Where the domain has its pages as they are touched: that the other arms have them all before, and what that
@@ -361,3 +468,35 @@ class _Writer:
         for other in domain.others:
             self.note(other.line, f"{other.what} is not restated")
         self.note(None, "networks, displays and other devices are left out: a guest has its memory, CPUs and disks")
+
+
+_PATIENCE_S = 60.0
+_HERE = ("localhost", "127.0.0.1", "::1")
+
+
+def elsewhere(uri: str) -> str | None:
+    """The other host that a connection leads to, as libvirt's URI names it (qemu+ssh://root@HOST/system), or None."""
+    try:
+        name = urlsplit(uri).hostname
+    except ValueError:  # virsh says what is wrong with it
+        return None
+    return None if not name or name in (*_HERE, os.uname().nodename.lower()) else name
+
+
+def dumpxml(uri: str, domain: str) -> bytes:
+    """What libvirt says of the domain now. Raises UserError."""
+    program = programs.of_root("virsh") if os.geteuid() == 0 else shutil.which("virsh")
+    if program is None:
+        raise UserError(
+            "--connect needs virsh, libvirt's client, and it is not installed here",
+            hint="apt install libvirt-clients; or copy the XML from where it is: virsh dumpxml DOMAIN > DOMAIN.xml",
+        )
+    words = [program, "--connect", uri, "dumpxml", "--domain", domain]
+    try:
+        done = subprocess.run(words, capture_output=True, check=False, timeout=_PATIENCE_S, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UserError(f"virsh --connect {uri} dumpxml {domain}: {error}", hint="is libvirt running there?") from None
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip()[:500]
+        raise UserError(f"virsh --connect {uri} dumpxml {domain}: {said}", hint=f"virsh --connect {uri} list --all")
+    return done.stdout

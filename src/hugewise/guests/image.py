@@ -4,6 +4,21 @@ Where hugewise is root, the unprivileged account unpacks them and makes the file
 finished file.
 The packages are unpacked, not installed: what their scripts would have done and programs need is in two small tables
 here (accounts, alternatives). Documentation is left out. Names are looked up in /etc only.
+
+cpio archives in the `newc` form that the kernel unpacks as an initramfs. Pure.
+
+The form is that of Documentation/driver-api/early-userspace/buffer-format.rst of the kernel. Everything in it is fixed
+(inode numbers count up, the time is 0, the owner is root), so that the same entries give the same bytes. The kernel
+unpacks archives that follow each other, so that `one + other` is an initramfs with what both hold.
+
+The initramfs of a guest: the probe as its init, and the modules of its kernel. No script, no shell, nothing else.
+
+It is not compressed: it has some 10 MB, and an emulated boot is no faster when gzip makes 3 MB of it.
+
+A user space that is somebody's own disk: asked once what programs it has, and kept by what the disk is.
+
+The guest boots its kernel of the study with the agent as init, which makes the disk's root folder its own: nothing is
+installed on the disk, and nothing is written to it. What its distribution starts at boot is not started.
 """
 
 from __future__ import annotations
@@ -11,24 +26,205 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import struct
+import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from hugewise import unprivileged
-from hugewise.errors import StorageError, UserError
-from hugewise.guests import cache, coming, debian, foreseen, initramfs, unpacking
-from hugewise.guests.debian import Say
-from hugewise.guests.unpacking import inside, tree
-from hugewise.guests.workshop import workshop
-from hugewise.model.guest import Architecture, Image
+from hugewise import files, reading, unprivileged
+from hugewise.beneath import DirFd
+from hugewise.errors import HugewiseError, ProbeError, StorageError, UserError
+from hugewise.guests import boot, cache, debian, disks, hypervisor, packages
+from hugewise.guests.hypervisor import for_one_boot
+from hugewise.guests.kernels.modules import unpacked
+from hugewise.guests.packages import inside, package_sizes, to_fetch, tree
+from hugewise.guests.sandbox import workshop
+from hugewise.machine import probe, programs
+from hugewise.machine.agent import Agent
+from hugewise.machine.messages import parse_foreign
+from hugewise.model.guest import Accelerator, Architecture, Disk, Image, Initramfs, Kernel
 from hugewise.model.workload import Missing
+from hugewise.study.guest import GuestUse
+from hugewise.unprivileged import Say
 
-__all__ = ["PROBE", "SOURCES", "archives", "cached", "image", "missing", "takes"]
+MAGIC: Final = b"070701"
+TRAILER: Final = "TRAILER!!!"
+_CPIO_BLOCK: Final = 512  # an archive ends at a multiple of it, zeros between
+
+
+class ArchiveEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A file, folder or device (major, minor); `path` is relative to the root."""
+
+    path: str
+    mode: int
+    data: bytes = b""
+    device: tuple[int, int] = (0, 0)
+
+
+def regular_file(path: str, data: bytes, mode: int = 0o644) -> ArchiveEntry:
+    """A regular file."""
+    return ArchiveEntry(path=path, mode=stat.S_IFREG | mode, data=data)
+
+
+def directory(path: str, mode: int = 0o755) -> ArchiveEntry:
+    """A folder."""
+    return ArchiveEntry(path=path, mode=stat.S_IFDIR | mode)
+
+
+def device_node(path: str, major: int, minor: int, mode: int = 0o600) -> ArchiveEntry:
+    """A character device."""
+    return ArchiveEntry(path=path, mode=stat.S_IFCHR | mode, device=(major, minor))
+
+
+def cpio_archive(entries: Iterable[ArchiveEntry]) -> bytes:
+    """The archive of the entries in their order; folders above them that are not named come before, with mode 0755."""
+    blocks = [_member(entry, number) for number, entry in enumerate(_with_folders(entries), start=1)]
+    data = b"".join([*blocks, _member(ArchiveEntry(path=TRAILER, mode=0), 0)])
+    return data + bytes(-len(data) % _CPIO_BLOCK)
+
+
+def _with_folders(entries: Iterable[ArchiveEntry]) -> Iterator[ArchiveEntry]:
+    seen: set[str] = set()
+    for entry in entries:
+        parts = entry.path.strip("/").split("/")
+        for above in ("/".join(parts[:length]) for length in range(1, len(parts))):
+            if above not in seen:
+                seen.add(above)
+                yield directory(above)
+        path = "/".join(parts)
+        if path in seen and not stat.S_ISDIR(entry.mode):
+            raise HugewiseError(f"an archive has {path} twice")
+        if path not in seen:
+            seen.add(path)
+            yield msgspec.structs.replace(entry, path=path)
+
+
+def _member(entry: ArchiveEntry, number: int) -> bytes:
+    name = entry.path.encode() + b"\0"
+    links = 2 if stat.S_ISDIR(entry.mode) else 1
+    fields = (number, entry.mode, 0, 0, links, 0, len(entry.data), 0, 0, *entry.device, len(name), 0)
+    head = MAGIC + b"".join(b"%08x" % field for field in fields) + name
+    return head + bytes(-len(head) % 4) + entry.data + bytes(-len(entry.data) % 4)
+
+
+_CURE: Final = "make guest-probes"
+_MACHINE: Final[Mapping[Architecture, int]] = {"x86-64": 62, "arm64": 183}  # e_machine, elf(5)
+_INTERPRETER: Final = 3  # PT_INTERP
+_INITRAMFS_FOLDERS: Final = ("dev", "modules", "proc", "root", "run", "sys", "tmp")
+
+
+def guest_probe(arch: Architecture) -> Path | Missing:
+    """The static probe for guests of that architecture, or that it is not there.
+
+    `$HUGEWISE_GUEST_PROBE_X86_64` or `$HUGEWISE_GUEST_PROBE_ARM64`, else where `make guest-probes` puts it, else the
+    host's own, where that is static: a wheel has one for both. Raises UserError where root would take one that another
+    account can change.
+    """
+    variable = f"HUGEWISE_GUEST_PROBE_{arch.replace('-', '_').upper()}"
+    chosen = os.environ.get(variable)
+    path = Path(chosen) if chosen else Path(sys.prefix, "share", "hugewise", f"probe-{arch}")
+    if path.is_file():
+        if chosen:
+            files.own(path, f"the agent of guests {chosen}", f"unset {variable}, or name a file of root's")
+        return path.absolute()
+    if not chosen:
+        with suppress(ProbeError, OSError):
+            own = Path(probe.find()).absolute()
+            if _unfit(_head(own), arch) is None:
+                return own
+    return Missing(f"no agent for guests of {arch}: {path} is not there ({_CURE} builds it)")
+
+
+def need_probe(arch: Architecture) -> Path:
+    """The static probe, looked at: it is for that architecture and needs no libraries. Raises UserError."""
+    found = guest_probe(arch)
+    if isinstance(found, Missing):
+        raise UserError(found.reason, hint=_CURE)
+    if (why := _unfit(_head(found), arch)) is not None:
+        raise UserError(f"{found}: {why}", hint=_CURE)
+    return found
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as reading:
+        return reading.read(4096)
+
+
+def _unfit(head: bytes, arch: Architecture) -> str | None:
+    """Why a program cannot be the init of such a guest, by its first 4 KiB; see elf(5)."""
+    if len(head) < 64 or head[:5] != b"\x7fELF\x02":
+        return "not a program of 64 bits"
+    (machine,) = struct.unpack_from("<H", head, 18)
+    if machine != _MACHINE[arch]:
+        return f"not a program for {arch} (ELF machine {machine})"
+    (offset,) = struct.unpack_from("<Q", head, 32)
+    size, count = struct.unpack_from("<HH", head, 54)
+    kinds = [head[offset + each * size :][:4] for each in range(count)]
+    if struct.pack("<I", _INTERPRETER) in kinds:
+        return "not static: it needs libraries, which an initramfs does not have"
+    return None
+
+
+def build(kernel: Kernel) -> Path:
+    """The initramfs for `kernel`, from the cache or made now. What is in it alone decides its bytes.
+
+    Raises UserError, StorageError.
+    """
+    data = cpio_archive(_entries(kernel, need_probe(kernel.arch)))
+    path = cache.cached("images", data, lambda path: _write(path, data))
+    if cache.sha256(path) != cache.digest(data):  # it was changed since it was made
+        return cache.replaced("images", data, lambda path: _write(path, data))
+    return path
+
+
+def existing_initramfs(initramfs: Path) -> Initramfs:
+    """An initramfs that is there, with its hash. Raises StorageError."""
+    with files.storing(str(initramfs)):
+        return Initramfs(path=str(initramfs), digest=cache.sha256(initramfs))
+
+
+def extended(initramfs: Path, more: Mapping[str, bytes], target: Path) -> Path:
+    """Write an initramfs with what `initramfs` has and `more` (path -> content) to `target`; returns `target`.
+
+    For files that one boot alone is given, which do not belong in the cache. `target` is new: nothing that was there
+    is written to. Raises StorageError.
+    """
+    behind = cpio_archive(regular_file(path, data) for path, data in sorted(more.items()))
+    with (
+        files.storing(str(target)),
+        initramfs.open("rb") as given,
+        DirFd.open(target.parent) as held,
+        held.new(target.name, 0o644) as made,
+    ):
+        shutil.copyfileobj(given, made)
+        made.write(behind)
+    return target
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+def _entries(kernel: Kernel, agent: Path) -> Iterator[ArchiveEntry]:
+    yield from map(directory, _INITRAMFS_FOLDERS)
+    # The kernel opens it before it starts init; devtmpfs covers it later.
+    yield device_node("dev/console", 5, 1)
+    yield regular_file("init", agent.read_bytes(), 0o755)
+    for number, module in enumerate(kernel.modules):
+        name, data = _module(Path(module))
+        yield regular_file(f"modules/{number:03}-{name}", data)
+
+
+def _module(path: Path) -> tuple[str, bytes]:
+    """A module as the kernel takes it: `name.ko` and its bytes, decompressed. Raises UserError."""
+    return f"{path.name.partition('.ko')[0]}.ko", unpacked(path)
+
 
 # Where the probe is in every image, and where archives of sources are.
 PROBE: Final = "/usr/bin/hugewise-probe"
@@ -115,7 +311,7 @@ def image(
     `sources` are source packages whose archives are put below /usr/src; `files` (path in the guest -> file here) are
     added last. The probe is at PROBE. Its digest is that of what it is made of. Raises UserError, StorageError.
     """
-    added = {PROBE: initramfs.need_probe(arch), **archives(sources, suite, say), **(files or {})}
+    added = {PROBE: need_probe(arch), **archives(sources, suite, say), **(files or {})}
     for path, here in added.items():
         if not path.startswith("/") or ".." in path.split("/") or not here.is_file():
             raise UserError(f"{here} cannot be put at {path} of an image", hint="name a file, and an absolute path")
@@ -125,7 +321,7 @@ def image(
         "packages": sorted([package.name, package.version, package.sha256] for package in found),
         "files": sorted([path, cache.sha256(here), stat.S_IMODE(here.stat().st_mode)] for path, here in added.items()),
     }
-    folder = cache.kept("images", key, lambda place: _make(place, found, added, say), say)
+    folder = cache.cached("images", key, lambda place: _make(place, found, added, say), say)
     contents = msgspec.json.decode((folder / "contents.json").read_bytes(), type=_Contents)
     if not files:
         with suppress(OSError):  # another account's cache may only be read
@@ -142,7 +338,7 @@ def image(
 
 def cached(packages: Sequence[str], arch: Architecture, suite: str, sources: Sequence[str] = ()) -> bool:
     """Whether an image that was had for these packages and sources, with this agent, is in the cache."""
-    probe = initramfs.guest_probe(arch)
+    probe = guest_probe(arch)
     if isinstance(probe, Missing):
         return False
     note = _note(packages, suite, arch, sources, cache.sha256(probe))
@@ -151,11 +347,11 @@ def cached(packages: Sequence[str], arch: Architecture, suite: str, sources: Seq
 
 def takes(packages: Sequence[str], arch: Architecture, suite: str) -> str:
     """What it takes to make the image of these packages, in words, as far as that is known without fetching."""
-    found = foreseen.foreseen(sorted({*_BASE, *packages}), suite, debian.ARCHITECTURES[arch])
+    found = package_sizes(sorted({*_BASE, *packages}), suite, debian.ARCHITECTURES[arch])
     if found is None:
         return "how much that is, the run says when it has read Debian's lists of packages"
     kept = "" if found.unpacked is None else f", and about {found.unpacked / 1e6:.0f} MB of the cache are taken"
-    return f"{foreseen.to_fetch(found.packages) / 1e6:.1f} MB are fetched{kept}"
+    return f"{to_fetch(found.packages) / 1e6:.1f} MB are fetched{kept}"
 
 
 def missing() -> tuple[Missing, ...]:
@@ -195,7 +391,7 @@ def _fill(own: Path, debs: Sequence[Path], added: Mapping[str, Path], say: Say) 
         if time.monotonic() - told >= _TOLD_EVERY_S:
             say(f"unpacked {number} of {len(debs)} packages")
             told = time.monotonic()
-        unpacking.unpack(deb, root, without=_WITHOUT)
+        packages.unpack(deb, root, without=_WITHOUT)
     _finish(root, added)
     contents = _contents(root, added)
     _file_system(root, made / "root.ext4", say)
@@ -276,7 +472,7 @@ def _file_system(root: Path, image: Path, say: Say) -> None:
     # The files are those of the account that unpacked them; in the guest all of them are root's.
     orders = image.with_name("orders")
     orders.write_text("".join(f'sif "/{name}" {field} 0\n' for name in names for field in ("uid", "gid")))
-    with coming.watched("written", lambda: coming.written(image), written, say, every=coming.EVERY_S):
+    with debian.watched("written", lambda: debian.written(image), written, say, every=debian.EVERY_S):
         _run(*make, cure=cure)
         _run("debugfs", "-w", "-f", str(orders), str(image), cure=cure)
     orders.unlink()
@@ -296,3 +492,100 @@ def _run(name: str, *arguments: str, cure: str) -> None:
     done = unprivileged.run((program, *arguments), timeout=_PATIENCE_S, environment=fixed, most=1 << 30)
     if done.status != 0:
         raise StorageError(f"{name}: {done.stderr.strip() or done.status}", hint=cure)
+
+
+_FORMAT = 1
+_MOST_PROGRAMS = 100_000
+_MOST_FILE = 1 << 30
+_MEMORY = 512 << 20
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """Kept of a disk: the paths of its programs."""
+
+    programs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Booting:
+    """By what a disk is booted to be asked."""
+
+    kernel: Kernel
+    initramfs: Initramfs
+    accelerator: Accelerator
+    cpu: str
+    qemu: str | None
+
+
+def known(own: Disk, use: GuestUse, arch: Architecture) -> Image | None:
+    """The image, where the disk was asked and has not changed since."""
+    try:
+        found = reading.stored(cache.entry("surveys", _key(own, use)), _Found)
+    except reading.UnreadableError:
+        return None
+    return _image(own, use, arch, found.programs)
+
+
+def own_disk_image(own: Disk, use: GuestUse, booting: Booting, say: Say) -> Image:
+    """The image, from the disk that is asked now if need be. Raises HugewiseError."""
+    arch = booting.kernel.arch
+    if (found := known(own, use, arch)) is not None:
+        return found
+    say(f"asking {own.files[0].path} once for its programs")
+    asked = _ask(_image(own, use, arch, ()), booting)
+
+    def make(path: Path) -> None:
+        try:
+            path.write_bytes(msgspec.json.encode(_Found(asked)))
+        except OSError as error:
+            raise StorageError(f"cannot keep what is on {own.files[0].path}: {error.strerror}") from error
+
+    cache.replaced("surveys", _key(own, use), make)
+    return _image(own, use, arch, asked)
+
+
+def put(agent: Agent, use: GuestUse, image: Image) -> None:
+    """Put the study's files into a guest that has booted, where they are not in its image already. Raises UserError."""
+    for path, here in use.files.items() if image.root is None else ():
+        try:
+            content = reading.content(Path(here), _MOST_FILE)
+            mode = stat.S_IMODE(Path(here).stat().st_mode)
+        except (reading.UnreadableError, OSError) as error:
+            raise UserError(f"{here}: {error}", hint="correct files in [guest]") from None
+        agent.put(path, content, 0o755 if mode & 0o111 else 0o644)
+
+
+def _image(own: Disk, use: GuestUse, arch: Architecture, found: tuple[str, ...]) -> Image:
+    return Image(
+        arch=arch,
+        disk=own,
+        place=use.root or "/dev/vda",
+        digest=cache.digest(_key(own, use)),
+        programs=tuple(sorted({*found, *use.files})) if found else (),
+    )
+
+
+def _ask(wanted: Image, booting: Booting) -> tuple[str, ...]:
+    """Boot the disk and look into the folders that programs are in."""
+    bare = hypervisor.bare(booting.kernel, booting.accelerator, cpu=booting.cpu)
+    guest = msgspec.structs.replace(bare, image=wanted, memory=_MEMORY)
+    qemu = hypervisor.find_qemu(booting.kernel.arch, booting.qemu)
+    with (
+        for_one_boot() as hosting,
+        boot.boot(guest, Path(booting.initramfs.path), hosting, program=qemu) as booted,
+    ):
+        agent = Agent(booted.agent, "guest of your own disk", booted.error)
+        agent.hello()
+        found: list[str] = []
+        with parse_foreign(agent.name, "what programs it has"):
+            for folder in programs.PATH.split(":"):
+                with suppress(OSError):
+                    found += (f"{folder}/{name}" for name in agent.names(folder))
+        agent.close()
+    if len(found) > _MOST_PROGRAMS:
+        raise UserError(f"{wanted.place} has more than {_MOST_PROGRAMS:,} programs", hint="name another disk")
+    return tuple(sorted(found))
+
+
+def _key(own: Disk, use: GuestUse) -> dict[str, object]:
+    return {"format": _FORMAT, "disk": disks.identity(own), "root": use.root or ""}

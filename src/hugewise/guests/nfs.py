@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hugewise.beneath import Folder
+from hugewise.beneath import DirFd
 from hugewise.errors import MachineError, ProbeError, UserError
 from hugewise.files import storing
 from hugewise.host.local_machine import LocalMachine
@@ -36,8 +36,6 @@ from hugewise.machine.agent import Agent
 from hugewise.machine.probe import Job, Spec
 from hugewise.machine.serving import Serving
 from hugewise.model.workload import Missing
-
-__all__ = ["NAME", "Export", "configuration", "missing", "serve"]
 
 NAME = "hugewise"  # of the export in the server's root
 _PROGRAM, _PACKAGES = "ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"
@@ -261,7 +259,7 @@ class Export:
 def _lay_out(folder: Path, owner: tuple[int, int]) -> None:
     """The folder with all that the server needs; nobody but root can enter it. Raises StorageError."""
 
-    def fill(made: Folder) -> None:
+    def fill(made: DirFd) -> None:
         with made.make("recovery"), made.make("export") as export:
             export.hand_over(*owner, 0o755)
 

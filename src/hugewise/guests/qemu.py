@@ -13,8 +13,6 @@ import msgspec
 
 from hugewise.model.guest import PAGE_OF, Architecture, Backing, BackingCell, Guest
 
-__all__ = ["PORT", "PROGRAMS", "ROOT", "QemuPlaces", "argv", "cpu_model", "thp_disable"]
-
 PROGRAMS: dict[Architecture, str] = {"x86-64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
 
 # The virtio-serial port through which the agent is spoken to.

@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 
 from hugewise.errors import MachineError, UserError
 
-__all__ = ["CURE", "LACKING", "Qmp", "missing", "must_be_there"]
-
 LACKING, CURE = "guests need the Python package qemu.qmp", "pip install 'hugewise[vm]'"
 _PATIENCE_S = 30.0
 _T = TypeVar("_T")

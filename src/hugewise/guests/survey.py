@@ -21,8 +21,6 @@ from hugewise.model.host import Host
 from hugewise.model.pages import HUGETLB, THP, PageSizes
 from hugewise.reading import UnreadableError
 
-__all__ = ["Survey", "Surveyed", "find", "keep", "take", "unasked"]
-
 _FORMAT = 1
 # What is assumed of a kernel that was not asked: pages of 4 KiB, THP of 2 MiB, all others from 8 KiB to 16 GiB.
 _BASE, _PMD = 4096, 2 << 20
@@ -103,7 +101,7 @@ def take(host: Host, release: str, page_size: int) -> Survey:
     taken = Survey(release=release, page_size=page_size, files=found)
     asked = Surveyed(taken)
     meminfo(asked)
-    knob.knobs(asked)
+    knob.read_knobs(asked)
     if not all(
         _BASE <= size <= _LARGEST for size in (*taken.sizes.mthp, *taken.sizes.hugetlb, taken.sizes.pmd or _PMD)
     ):
@@ -132,7 +130,7 @@ def find(kernel: Kernel, cpu: str) -> Survey | None:
     return found
 
 
-def keep(kernel: Kernel, cpu: str, survey: Survey) -> None:
+def keep_survey(kernel: Kernel, cpu: str, survey: Survey) -> None:
     """Keep it, in place of one that is there: who takes another could not read that. Raises StorageError."""
 
     def make(path: Path) -> None:

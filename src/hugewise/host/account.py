@@ -10,8 +10,6 @@ from pathlib import Path
 from hugewise.errors import UserError
 from hugewise.model.workload import RunsAs
 
-__all__ = ["account", "groups", "is_caller", "must_enter"]
-
 _NAMED = 'let sudo set them (sudo hugewise ...), or name an account: user = "..."'
 
 

@@ -28,8 +28,6 @@ from hugewise.machine.proc import kernel_text, mounts
 from hugewise.model.host import Host
 from hugewise.model.scene import RoleUse
 
-__all__ = ["Hierarchy", "Leaf", "clear", "find", "is_own", "unavailable"]
-
 _CONTROLLERS = ("memory", "pids", "freezer", "cpuacct")
 # Files of version 2 that leave nothing to do for a controller of version 1.
 _INSTEAD = {"freezer": ("cgroup.kill", "cgroup.freeze"), "cpuacct": ("cpu.stat",)}

@@ -3,13 +3,21 @@
 One file per host, at one fixed path, append-only JSON Lines of `host.ledger` records. It is begun anew by each run
 that turns anything, and closed when everything is put back. After a reboot the kernel is at its boot settings: a
 journal of another boot is closed, not replayed. Only root has one: an ordinary user turns nothing.
+
+The page settings that a host has when no run of hugewise is under way: what a plan asks that nobody runs yet.
+
+A run turns settings for an attempt and puts them back at its end (`host.journal`). Whoever plans meanwhile, or after a
+run was killed, would see what it has turned: another arm's `never`. Its journal says what there was before.
+
+Putting back what a killed run left turned, for the next run and for `hugewise restore`.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,14 +25,13 @@ import msgspec
 
 from hugewise import reading
 from hugewise.errors import HugewiseError, LockedError, SettingError, StorageError, UserError
-from hugewise.host import cgroup, fragmenter, hugetlbfs, knob, network, pagesets, pool, scratch, swap
+from hugewise.host import cgroup, knob, network, page_state, pool, scratch
 from hugewise.host.ledger import FoldersMade, JournalClosed, JournalOpened, JournalRecord, Ledger
-from hugewise.host.lock import boot_id
-from hugewise.machine.drift import Drift
+from hugewise.host.local_host import LocalHost
+from hugewise.host.lock import HostLock, boot_id
+from hugewise.machine.machine import Drift
 from hugewise.machine.proc import start_time
 from hugewise.model.host import Host
-
-__all__ = ["JOURNAL", "Journal", "Recovery", "ledger_of", "recover"]
 
 JOURNAL = Path("/var/lib/hugewise/journal.jsonl")
 
@@ -198,9 +205,9 @@ def _check_trust(path: Path, ledger: Ledger) -> None:
     foreign = [name for name in (*ledger.turned, *ledger.beside, *ledger.pools) if not knob.is_knob(name)]
     foreign += [name for made in ledger.folders for name in made.paths if not cgroup.is_own(name)]
     foreign += [name for name in ledger.scratch if not scratch.is_named(name)]
-    foreign += [name for name in ledger.mounts if not hugetlbfs.is_own(name)]
+    foreign += [name for name in ledger.mounts if not page_state.is_own(name)]
     foreign += [name for name in ledger.links if not network.is_own(name)]
-    foreign += [name for name in ledger.swaps if not swap.is_named(name)]
+    foreign += [name for name in ledger.swaps if not page_state.is_named(name)]
     if status.st_uid != os.geteuid() or status.st_mode & 0o022 or foreign:
         what = f"it names {foreign[0]}" if foreign else "others can write it"
         raise UserError(f"{path} cannot be trusted: {what}", hint=f"look at it, then remove it: rm {path}")
@@ -233,29 +240,29 @@ class _Replay:
         """Every step."""
         ledger = self.ledger
         for one in ledger.fragmenters:  # mostly the kernel was here before: they end with the run
-            self._do(fragmenter.end, self.host, one)
+            self._do(page_state.end, self.host, one)
         self._do(self._knobs)
         self._do(self._pools)
         for made in ledger.folders:
             self._do(self._kill, made)
         for mount in ledger.mounts:  # a file in it would keep its pages
-            self._do(hugetlbfs.remove, mount)
+            self._do(page_state.unmount, mount)
         for path in ledger.swaps:  # what was swapped out is of processes that have been killed
             self._do(self._unswap, path)
         self._do(self._in_use)
         for name in reversed(ledger.links):
             self._do(network.remove, name)
         self.scratch()
-        if ledger.drained is not None and pagesets.put_back(self.host, ledger.drained):
-            self.put_back[pagesets.FRACTION] = ledger.drained
+        if ledger.drained is not None and page_state.put_back(self.host, ledger.drained):
+            self.put_back[page_state.FRACTION] = ledger.drained
         if ledger.fragmenters:  # what others have allocated meanwhile lies scattered
-            fragmenter.compact(self.host)
-            self.put_back[fragmenter.COMPACT] = "1"
+            page_state.compact(self.host)
+            self.put_back[page_state.COMPACT] = "1"
 
     def scratch(self) -> None:
         """The folders of attempts, in which a workload may have left anything; and swap files that are not in use."""
         for path in self.ledger.swaps:
-            self._do(swap.remove, path)
+            self._do(page_state.remove, path)
         for folder in self.ledger.scratch:
             if scratch.is_own(folder):
                 self._do(scratch.discard, folder)
@@ -293,8 +300,8 @@ class _Replay:
         self.left += pool.in_use_still(self.host, self.ledger)
 
     def _unswap(self, path: str) -> None:
-        if swap.in_use(path):
-            swap.remove(path)
+        if page_state.in_use(path):
+            page_state.remove(path)
             self.put_back[path] = "removed"
 
     def _kill(self, made: FoldersMade) -> None:
@@ -312,3 +319,95 @@ def _replay(host: Host, path: Path, ledger: Ledger, owner: JournalOpened) -> Rec
     replay.all()
     put_back = replay.end("recovered", owner.run)
     return Recovery(run=owner.run, put_back=put_back, left=tuple(replay.left), killed=replay.killed)
+
+
+class RestoredView:
+    """A `Host` whose knobs read as they will when they are put back. What others turned since reads as it is.
+
+    turned   path -> the value that is put back, and the values there that are a run's own (`ledger.Ledger`)
+    """
+
+    def __init__(self, host: Host, turned: Mapping[str, tuple[str, tuple[str, ...]]]) -> None:
+        self.name = host.name
+        self.turned = turned
+        self._host = host
+
+    def privileged(self) -> bool:
+        """As of the host."""
+        return self._host.privileged()
+
+    def read(self, path: str) -> str:
+        """The file's text; of a knob that a run has turned, with the value that is put back."""
+        text = self._host.read(path)
+        original, ours = self.turned.get(path, ("", ()))
+        if not ours or knob.read(self._host, path) not in ours:
+            return text
+        if "[" not in text:
+            return original
+        words = text.replace("[", "").replace("]", "")
+        return re.sub(rf"(?<!\S){re.escape(original)}(?!\S)", f"[{original}]", words, count=1)
+
+    def write(self, path: str, text: str) -> None:
+        """Nothing that only plans writes. Raises PermissionError."""
+        raise PermissionError(f"{path}: a plan turns nothing")
+
+    def writable(self, path: str) -> bool:
+        """As of the host."""
+        return self._host.writable(path)
+
+    def names(self, path: str) -> list[str]:
+        """As of the host."""
+        return self._host.names(path)
+
+
+def at_rest(host: Host, path: Path = JOURNAL) -> Host:
+    """`host` as it is when the run whose journal is open has put everything back; `host` itself where there is none, or
+    its journal cannot be read.
+    """
+    try:
+        ledger = ledger_of(path.read_bytes(), path)
+    except (OSError, UserError):
+        return host
+    owner = ledger.owner
+    if owner is None or ledger.closed or owner.boot_id != boot_id(host) or not ledger.turned:
+        return host
+    return RestoredView(host, ledger.turned)
+
+
+def restore(host: Host | None = None, path: Path = JOURNAL) -> list[str]:
+    """`hugewise restore`: put back what a killed run left. Raises LockedError while a run holds the host.
+
+    An account's run is none that keeps root from it: it turns nothing.
+    """
+    host = host or LocalHost()
+    with HostLock(host, anyway=True):
+        return leftovers(host, path) or [_nothing(host, path)]
+
+
+def _nothing(host: Host, path: Path) -> str:
+    """An ordinary user is told what that rests on: root's journal alone, and only the one that is seen from here."""
+    if host.privileged():
+        return "nothing to restore"
+    if path.exists():
+        return (
+            f"nothing to restore: by root's journal ({path}) no run of root's left settings turned; no other turns any"
+        )
+    return (
+        f"nothing to restore that a user can see: here is no journal of root's runs ({path}), and no other turns"
+        " settings; a run of root's in a container has its journal there"
+    )
+
+
+def leftovers(host: Host, path: Path = JOURNAL) -> list[str]:
+    """Close the journal of a dead run: what was put back, and what was left to others. Raises UserError for a user."""
+    found = recover(host, path)
+    if found.run is None:
+        return []
+    if found.note:
+        return [f"run {found.run}: {found.note}"]
+    lines = [f"put back what the killed run {found.run} left"]
+    lines += [f"  {each}" for each in found.put_back]
+    lines += [f"  {drift.left_alone()}" for drift in found.left]
+    if found.killed:
+        lines.append(f"  ended {found.killed} of its processes")
+    return lines

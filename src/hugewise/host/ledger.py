@@ -11,30 +11,6 @@ from typing import Protocol
 
 import msgspec
 
-__all__ = [
-    "Draining",
-    "FoldersMade",
-    "Fragmenting",
-    "Intent",
-    "JournalClosed",
-    "JournalOpened",
-    "JournalRecord",
-    "KnobTurn",
-    "Ledger",
-    "Linked",
-    "Log",
-    "Mounted",
-    "PoolGranted",
-    "PoolIntent",
-    "PoolReturn",
-    "Scratched",
-    "Share",
-    "Swapped",
-    "Turned",
-    "TurnedBeside",
-    "Yielded",
-]
-
 
 class JournalOpened(msgspec.Struct, frozen=True, tag="opened"):
     """First record: whose journal this is. `pid_start` is the process's start time in clock ticks since boot."""

@@ -6,8 +6,6 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["LocalHost"]
-
 
 class LocalHost:
     """The machine that hugewise itself runs on."""

@@ -1,23 +1,34 @@
-"""This host as a `machine.Machine`."""
+"""This host as a `machine.Machine`.
+
+Performance counters of servers that run already, for the measured part alone.
+
+    counting = Counting(pids, events)   # opened on every thread, not yet counting
+    counting.begin(); ...; counting.end()
+    counting.counts()
+
+Needs the probe's `count`; what the processes and threads make meanwhile is counted too.
+"""
 
 from __future__ import annotations
 
 import os
 import pwd
 import re
+import select
 import socket
 import stat
 import subprocess
+import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
 
 from hugewise import reading
-from hugewise.beneath import Folder
-from hugewise.errors import MachineError, StorageError
+from hugewise.beneath import DirFd
+from hugewise.errors import MachineError, ProbeError, StorageError
 from hugewise.files import storing
 from hugewise.host import scratch
 from hugewise.host.account import groups, is_caller
@@ -25,8 +36,6 @@ from hugewise.host.local_host import LocalHost
 from hugewise.machine import probe
 from hugewise.machine.machine import Machine
 from hugewise.model.host import Host
-
-__all__ = ["LocalLauncher", "LocalMachine", "apart", "groups_of"]
 
 _MOST_OF_ALL = 4 * reading.MOST  # bytes of the files of one pattern
 _LATELY = 64
@@ -139,13 +148,13 @@ class LocalMachine:
         self, folder: str, name: str, content: bytes, uid: int | None, gid: int | None, *, mode: int = 0o644
     ) -> None:
         """Write a file. The folder may be the account's: no link in it is followed."""
-        with storing(f"{folder}/{name}"), Folder.open(Path(folder)) as held:
+        with storing(f"{folder}/{name}"), DirFd.open(Path(folder)) as held:
             held.put(name, content, mode, uid, gid)
 
     def files(self, folder: str, pattern: re.Pattern[str]) -> Iterator[bytes]:
         """Files by name. The folder belongs to the account."""
         left = _MOST_OF_ALL
-        with Folder.open(Path(folder)) as held:
+        with DirFd.open(Path(folder)) as held:
             for name in held.names():
                 if pattern.fullmatch(name) is None:
                     continue
@@ -157,7 +166,7 @@ class LocalMachine:
                     left -= len(content)
                     yield content
 
-    def _content(self, folder: Folder, name: str, most: int) -> bytes:
+    def _content(self, folder: DirFd, name: str, most: int) -> bytes:
         try:
             return folder.read(name, most)
         except OSError as error:
@@ -175,9 +184,87 @@ def groups_of(machine: Machine, who: pwd.struct_passwd | None) -> tuple[int, ...
     return (groups(who) or msgspec.UNSET) if isinstance(machine, LocalMachine) else msgspec.UNSET
 
 
-def apart(machine: Machine, who: pwd.struct_passwd | None) -> bool | msgspec.UnsetType:
+def cleans_ipc(machine: Machine, who: pwd.struct_passwd | None) -> bool | msgspec.UnsetType:
     """Whether what a program of that account leaves of System V's IPC is to go with it: on this host, of an account
     that is not the caller's (a postgres that is killed leaves a segment each time). A person's own command may share
     memory with what they run beside.
     """
     return True if isinstance(machine, LocalMachine) and not is_caller(who) else msgspec.UNSET
+
+
+_PATIENCE_S = 60.0
+
+
+class Counting:
+    """A probe that counts for other processes. It ends when this process does: its stdin ends then."""
+
+    def __init__(self, pids: Sequence[int], events: Sequence[str]) -> None:
+        """Open the counters on the processes and on all that descends from them. Raises ProbeError."""
+        words = [word for pid in pids for word in ("--pid", str(pid))]
+        self.said = b""  # its lines so far
+        self._read = 0
+        self._process = subprocess.Popen(
+            [probe.find(), "count", "--counters", ",".join(events), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            self._await("ready")
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self) -> None:
+        """Count from now on. Raises ProbeError."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(b"g")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise ProbeError(f"counting ended before it began: {error}") from None
+        self._await("timed")
+
+    def end(self) -> None:
+        """Count no more. Raises ProbeError."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._await("held")
+
+    def counts(self) -> probe.Counters:
+        """What was counted, when it has ended. Raises ProbeError."""
+        while True:
+            event = self._next()
+            if isinstance(event, probe.Counters):
+                return event
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        probe.put_away(self._process)
+
+    def _await(self, phase: str) -> None:
+        while True:
+            event = self._next()
+            if isinstance(event, probe.Phase) and event.name == phase:
+                return
+
+    def _next(self) -> probe.Event:
+        """What it says next."""
+        assert self._process.stdout is not None
+        give_up = time.monotonic() + _PATIENCE_S
+        while b"\n" not in self.said[self._read :]:
+            left = max(0.0, give_up - time.monotonic())
+            if not select.select([self._process.stdout], [], [], left)[0]:
+                raise ProbeError(f"counting the servers: no answer within {_PATIENCE_S:g} s")
+            more = os.read(self._process.stdout.fileno(), 65_536)
+            if not more:
+                raise ProbeError(f"counting the servers ended early: {self._complaint()}")
+            self.said += more
+        end = self.said.index(b"\n", self._read) + 1
+        line, self._read = self.said[self._read : end], end
+        return next(probe.decode([line]))
+
+    def _complaint(self) -> str:
+        assert self._process.stderr is not None
+        return self._process.stderr.read().decode(errors="replace").strip() or "it said nothing"

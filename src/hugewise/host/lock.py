@@ -9,30 +9,136 @@ Anybody can bind that socket. So it never keeps root from `hugewise restore`, an
 not answer /proc/net/unix tells; whoever binds a name writes there what they like, lines of their own too, so it gives a
 remark and decides nothing. Abstract names belong to a network namespace; accounts in another one see root's runs by its
 journal. See unix(7), flock(2).
+
+Folders of which the whole host has one, and which only its root can open: root's lock is taken on them.
+
+The kernel has one debugfs and one tracefs, whatever mount, network or user namespaces there are, and their roots are
+0700. fsopen(2) and fsmount(2) give their root without mounting them anywhere; the root of a user namespace may not.
+A lock there (flock(2)) is seen by every root of this kernel and given back by the kernel when its holder dies.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
 import fcntl
 import os
 import pwd
 import socket
+import stat
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
 from hugewise import processes
 from hugewise.errors import LockedError, UserError
-from hugewise.host import host_wide
-from hugewise.host.host_wide import LockPlace
+from hugewise.machine.proc import kernel_text
 from hugewise.model.host import Host
 
-__all__ = ["HostLock", "boot_id", "peer"]
+_FILE = Path("/run/hugewise.lock")
+
+# The same numbers on every architecture that hugewise runs on: they were given after the tables had been joined.
+_FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
+_CLOEXEC, _CREATE = 1, 6
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class LockPlace:
+    """Where root takes its lock. `open` raises OSError where it cannot be had, or is not root's alone.
+
+    whole   whether it is the same one for every root of this kernel
+    """
+
+    name: str
+    open: Callable[[], int]
+    whole: bool
+
+
+def lock_holder(descriptor: int) -> int | None:
+    """The process whose flock keeps others from the file; None where this pid namespace does not show it."""
+    status = os.fstat(descriptor)
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            _, kind, *fields = line.split()
+            if kind == "FLOCK" and place in fields:
+                return int(fields[fields.index(place) - 1])
+    return None
+
+
+def _one_of_the_kernel(kind: str) -> int:
+    try:
+        found = _mounted_nowhere(kind)
+    except OSError:
+        found = _mounted_here(kind)
+    return _of_root_alone(found)
+
+
+def _mounted_nowhere(kind: str) -> int:
+    context = _call(_FSOPEN, kind.encode(), _CLOEXEC)
+    try:
+        _call(_FSCONFIG, context, _CREATE, None, None, 0)
+        mount = _call(_FSMOUNT, context, _CLOEXEC, 0)
+    finally:
+        os.close(context)
+    try:
+        return os.open(".", _FOLDER, dir_fd=mount)
+    finally:
+        os.close(mount)
+
+
+def _mounted_here(kind: str) -> int:
+    """The same root where it is mounted already: a container may see it and not be allowed to mount."""
+    for line in filter(None, kernel_text(Path("/proc/self/mountinfo")).split("\n")):
+        before, _, after = line.partition(" - ")
+        _, _, device, root, where, *_ = before.split(" ")
+        if after.startswith(f"{kind} ") and root == "/":
+            found = os.open(where, _FOLDER)
+            status = os.fstat(found)
+            if f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}" == device:
+                return found
+            os.close(found)  # something else is mounted over it
+    raise FileNotFoundError(kind)
+
+
+def _file(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return _of_root_alone(os.open(path, flags, 0o600))
+
+
+def _of_root_alone(descriptor: int) -> int:
+    status = os.fstat(descriptor)
+    if status.st_uid == 0 and not status.st_mode & 0o077 and not stat.S_ISLNK(status.st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise PermissionError("others can open it too")
+
+
+def _call(number: int, *arguments: int | bytes | None) -> int:
+    words = [ctypes.c_long(each) if isinstance(each, int) else ctypes.c_char_p(each) for each in arguments]
+    kernel = ctypes.CDLL(None, use_errno=True)
+    kernel.syscall.restype = ctypes.c_long
+    found = int(kernel.syscall(ctypes.c_long(number), *words))
+    if found < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return found
+
+
+PLACES: Sequence[LockPlace] = (
+    LockPlace("debugfs", partial(_one_of_the_kernel, "debugfs"), whole=True),
+    LockPlace("tracefs", partial(_one_of_the_kernel, "tracefs"), whole=True),
+    LockPlace(str(_FILE), partial(_file, _FILE), whole=False),
+)
+"""All that can be had of the whole ones are taken, so that two roots who can have different ones have one in common
+where they can; the file is for where there is none."""
 
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _TRIES = 20
@@ -67,7 +173,7 @@ class HostLock:
     `anyway`: root goes on beside an account that has the socket. `remarks` are what the report must say of the lock.
     """
 
-    def __init__(self, host: Host, *, anyway: bool = False, places: Sequence[LockPlace] = host_wide.PLACES) -> None:
+    def __init__(self, host: Host, *, anyway: bool = False, places: Sequence[LockPlace] = PLACES) -> None:
         self._name = f"hugewise-{boot_id(host)}"
         self._privileged, self._anyway, self._places = host.privileged(), anyway, places
         self._held, self._whole = ExitStack(), False
@@ -107,7 +213,7 @@ class HostLock:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise LockedError(host_wide.holder(descriptor)) from None
+            raise LockedError(lock_holder(descriptor)) from None
         return True
 
     def _take_among_accounts(self, held: ExitStack, *, root: bool) -> None:

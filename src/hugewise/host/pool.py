@@ -10,25 +10,30 @@ two CPUs: pages still in use up to 12 ms after their process was waited for, in 
 is waited for.
 
 Sources: Documentation/admin-guide/mm/hugetlbpage.rst of the Linux kernel; get_task_mm() and mmput() in kernel/fork.c.
+
+Memory that virtual machines of others were promised on this host, and do not have yet.
+
+A guest takes its memory when it touches it, unless it was preallocated: what is free now is partly theirs. Read from
+the command lines of QEMUs (`-m size=8388608k`, as libvirt writes it; `-m 8G`; `-m 8192` in MiB: qemu(1)) and what each
+has (proc_pid_status(5): VmRSS, HugetlbPages).
 """
 
 from __future__ import annotations
 
+import itertools
 import mmap
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from hugewise.errors import SettingError
 from hugewise.host import knob
-from hugewise.host.knob import NODES
+from hugewise.host.knob import NODES, Settings
 from hugewise.host.ledger import Ledger, PoolGranted, PoolIntent, PoolReturn, Share
-from hugewise.host.setting import Settings
-from hugewise.machine.drift import Drift
+from hugewise.machine.machine import Drift
 from hugewise.model.host import Host
 from hugewise.model.pages import HUGETLB
-
-__all__ = ["Pools", "Where", "available", "give_back", "hold", "in_use", "in_use_still", "pool_folder"]
 
 Where = tuple[int, int | None]  # pages of a size in bytes, on one NUMA node or (None) on any
 
@@ -144,7 +149,7 @@ class Pools:
             for path in {f"{pool_folder(size)}/nr_hugepages", *parts}
             if (value := settings.expected(path)) is not None
         }
-        for drift in knob.differing(host, expected):
+        for drift in knob.differing_knobs(host, expected):
             raise SettingError(f"somebody else changed a pool: {drift}", hint="see who, then run it again")
         taken = [path for path in parts if path in settings.ledger.pools]
         if taken:
@@ -165,7 +170,7 @@ class Pools:
         """Pools that others changed, or whose pages others use, seen while no attempt runs."""
         shares = self._settings.ledger.pools
         expected = {path: str(share.before + (share.added or 0)) for path, share in shares.items()}
-        found = knob.differing(self._host, expected)
+        found = knob.differing_knobs(self._host, expected)
         for (size, node), granted in self._granted.items():
             path = f"{pool_folder(size, node)}/free_hugepages"
             if (free := available(self._host, size, node)) < granted:
@@ -258,3 +263,39 @@ def _after_return(share: Share, found: int) -> int | None:
     if found >= share.before + share.added:
         return found - share.added
     return found if found == share.before else None
+
+
+PROGRAM = re.compile(r"qemu-system-\w+|qemu-kvm|kvm")
+"""What QEMUs that run machines are called: upstream and Debian, RHEL, Proxmox."""
+
+_SIZE = re.compile(r"(?:size=)?(\d{1,15})([bkmgtBKMGT]?)")
+_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_HAS = re.compile(r"^(?:VmRSS|HugetlbPages):\s+(\d+) kB$", re.MULTILINE)
+
+
+def not_taken_yet(host: Host) -> int:
+    """Bytes that the QEMUs of this host may still take. Processes that cannot be looked at count nothing."""
+    return sum(_lacking(host))
+
+
+def _lacking(host: Host) -> Iterator[int]:
+    for name in host.names("/proc"):
+        if not name.isdecimal():
+            continue
+        with suppress(OSError):
+            words = host.read(f"/proc/{name}/cmdline").split("\0")
+            program = words[0].rpartition("/")[2]
+            if PROGRAM.fullmatch(program) is None or (promised := _promised(words)) is None:
+                continue
+            has = sum(int(size) << 10 for size in _HAS.findall(host.read(f"/proc/{name}/status")))
+            yield max(0, promised - has)
+
+
+def _promised(words: Sequence[str]) -> int | None:
+    """Bytes after the last `-m`; None where there is none that is understood."""
+    found = None
+    for option, value in itertools.pairwise(words):
+        match = _SIZE.fullmatch(value.partition(",")[0]) if option in ("-m", "--m") else None
+        if match is not None:
+            found = int(match[1]) * _UNITS[(match[2] or "m").lower()]
+    return found

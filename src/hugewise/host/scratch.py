@@ -21,12 +21,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hugewise import beneath, files
-from hugewise.beneath import MODE, Folder
+from hugewise.beneath import MODE, DirFd
 from hugewise.errors import StorageError, UserError
 from hugewise.machine.proc import kernel_text, mounts
 from hugewise.quantity import format_size
-
-__all__ = ["Copied", "Scratch", "copy", "discard", "file_system", "fresh", "is_named", "is_own", "need_room"]
 
 _OWN = re.compile(r"hugewise-\d+(-[0-9a-f]{8})?")
 _CHUNK = 1 << 20
@@ -62,12 +60,12 @@ def discard(path: str) -> None:
         raise StorageError(f"cannot remove {path}: {error.strerror}", hint=f"rm -r {path}") from error
 
 
-def fresh(path: Path, owner: int | None, group: int | None, fill: Callable[[Folder], None] = lambda _: None) -> None:
+def fresh(path: Path, owner: int | None, group: int | None, fill: Callable[[DirFd], None] = lambda _: None) -> None:
     """Make a folder for the account (None: the caller), whatever is there goes. It is handed over when `fill` is done:
     until then nobody else can enter it. Raises StorageError.
     """
     try:
-        with Folder.open(path.parent) as above:
+        with DirFd.open(path.parent) as above:
             above.remove(path.name)
             with above.make(path.name) as made:
                 fill(made)
@@ -98,7 +96,7 @@ class Scratch:
                 if is_own(str(left)) and (pid == str(os.getpid()) or not Path("/proc", pid).exists()):
                     with suppress(StorageError):  # another name will do
                         discard(str(left))  # of a session that was killed
-            with Folder.open(place.resolve()) as within:
+            with DirFd.open(place.resolve()) as within:
                 name = _made(within, place, note)
         except OSError as error:
             raise UserError(
@@ -110,7 +108,7 @@ class Scratch:
         """The same for another account (None: the caller): workloads of one study may run as several."""
         return replace(self, owner=None if who is None else who.pw_uid, group=None if who is None else who.pw_gid)
 
-    def folder(self, name: str, fill: Callable[[Folder], None] = lambda _: None) -> Path:
+    def folder(self, name: str, fill: Callable[[DirFd], None] = lambda _: None) -> Path:
         """A fresh folder of that name for the account, with what `fill` puts there. Raises StorageError."""
         path = self.path / name
         fresh(path, self.owner, self.group, fill)
@@ -119,7 +117,7 @@ class Scratch:
     def within(self, name: str) -> Scratch:
         """The same in an empty folder of that name, which the account can pass through and not change."""
         try:
-            with Folder.open(self.path) as above:
+            with DirFd.open(self.path) as above:
                 above.remove(name)
                 above.make(name, 0o711).close()
         except OSError as error:
@@ -132,7 +130,7 @@ class Scratch:
             discard(str(path))
 
 
-def _made(within: Folder, place: Path, note: Callable[[str], None]) -> str:
+def _made(within: DirFd, place: Path, note: Callable[[str], None]) -> str:
     name = f"hugewise-{os.getpid()}"
     for left in reversed(range(_NAMES)):
         note(str(place / name))
@@ -154,7 +152,7 @@ class Copied:
     digest: str
 
 
-def copy(source: Path, target: Folder, owner: int | None = None, group: int | None = None) -> Copied:
+def copy(source: Path, target: DirFd, owner: int | None = None, group: int | None = None) -> Copied:
     """Copy the tree below the folder `source` into `target`, for the account, and hash it on the way.
 
     Everything must belong to whom `source` belongs to. Links are copied, sockets and pipes are left out; no mode keeps
@@ -165,7 +163,7 @@ def copy(source: Path, target: Folder, owner: int | None = None, group: int | No
     on_disk = file_system(target.path) not in ("tmpfs", "ramfs")
     copying = _Copying(owner, group, on_disk, _free(target.fileno()) - _SPARE)
     try:
-        with Folder.open(source) as top:
+        with DirFd.open(source) as top:
             copying.walk(top, target)
     except OSError as error:
         raise StorageError(
@@ -182,7 +180,7 @@ class _Copying:
         self._room = room  # bytes for all of it; others may fill the disk meanwhile
         self._owner, self._group, self._on_disk = owner, group, on_disk
 
-    def walk(self, source: Folder, target: Folder) -> None:
+    def walk(self, source: DirFd, target: DirFd) -> None:
         """Copy what is in `source` into `target`, and what is in its folders."""
         levels = [(source, target, iter(source.names()), "")]
         try:
@@ -202,7 +200,7 @@ class _Copying:
                 here.close()
                 there.close()
 
-    def _copy(self, here: Folder, there: Folder, name: str, prefix: str) -> tuple[Folder, Folder] | None:
+    def _copy(self, here: DirFd, there: DirFd, name: str, prefix: str) -> tuple[DirFd, DirFd] | None:
         """Copy what has that name; of a folder only itself, and both are returned."""
         mode = here.status(name).st_mode
         if stat.S_ISDIR(mode):
@@ -219,7 +217,7 @@ class _Copying:
     def _tell(self, path: str, mode: int, link: str = "") -> None:
         self.digest.update(f"{path}\0{mode & MODE:o}\0{link}".encode("utf-8", "surrogateescape"))
 
-    def _end(self, here: Folder, there: Folder) -> None:
+    def _end(self, here: DirFd, there: DirFd) -> None:
         """Everything that was in this folder is in the other."""
         found = here.status()
         os.utime(there.fileno(), ns=(found.st_mtime_ns, found.st_mtime_ns))
@@ -229,7 +227,7 @@ class _Copying:
         here.close()
         there.close()
 
-    def _file(self, here: Folder, there: Folder, name: str, path: str) -> None:
+    def _file(self, here: DirFd, there: DirFd, name: str, path: str) -> None:
         with here.file(name) as reading:
             found = os.fstat(reading.fileno())
             self._tell(path, found.st_mode)

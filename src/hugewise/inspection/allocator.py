@@ -18,8 +18,6 @@ import msgspec
 
 from hugewise.machine.loader import interpreter
 
-__all__ = ["NEEDLES", "Allocator", "ProgramFile", "allocator", "read_program", "tunable"]
-
 NEEDLES = {
     "tunable": b"glibc.malloc.hugetlb",
     "go": b"\xff Go buildinf:",

@@ -1,21 +1,26 @@
-"""From what the probe or smaps says of a mapping to bytes by folio size, kind and state. Pure."""
+"""From what the probe or smaps says of a mapping to bytes by folio size, kind and state. Pure.
+
+What backs several processes together: memory that they share, or that one maps twice, is counted once.
+
+The kernel names what stands behind shared memory by a device and an inode; parts of it at the same offsets are the same
+pages, whoever maps them. Else some pages that many map would outweigh what each has for itself.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from hugewise.inspection.inspected import MappingKind, PageKind, SizeBacked
+from hugewise.inspection.look import Look
 from hugewise.inspection.rules import Rules
 from hugewise.inspection.smaps import BackedMapping
-
-__all__ = ["Key", "by_smaps", "cells", "kind_of", "large", "shown", "whole_of"]
 
 Key = tuple[PageKind, int | None, str]
 """A kind of page, a folio's size (None: not known) and a state (`?`: not known)."""
 
 _STATES = ("pmd", "aligned", "unaligned", "partial")
-_SHMEM = ("/memfd:", "/SYSV", "/dev/zero (deleted)", "[anon_shmem:")
+_SHMEM_KINDS = ("/memfd:", "/SYSV", "/dev/zero (deleted)", "[anon_shmem:")
 _PAGES: dict[str, PageKind] = {"anon": "anon", "shmem": "shmem", "file": "file", "hugetlb": "hugetlb"}
 
 
@@ -49,7 +54,7 @@ def by_smaps(mapping: BackedMapping, rules: Rules, *, disabled: bool | None) -> 
     return +found
 
 
-def shown(found: Mapping[Key, int]) -> tuple[SizeBacked, ...]:
+def shown_rows(found: Mapping[Key, int]) -> tuple[SizeBacked, ...]:
     """Rows: a kind of page and a size each, the largest sum first."""
     rows: dict[tuple[PageKind, int | None], Counter[str]] = {}
     for (pages, size, state), bytes_ in found.items():
@@ -87,6 +92,63 @@ def kind_of(name: str, permissions: str, inode: int, pages: Sequence[PageKind]) 
         return "heap"
     if name.startswith("[stack"):
         return "stack"
-    if permissions.endswith("s") and (name.startswith(_SHMEM) or "shmem" in pages):
+    if permissions.endswith("s") and (name.startswith(_SHMEM_KINDS) or "shmem" in pages):
         return "shmem"
     return "file" if inode or name.startswith("/") else "anonymous"
+
+
+Range = tuple[int, int]
+Scan = Callable[[int, list[Range]], Mapping[str, int]]
+
+
+def coverage_once(looks: Sequence[Look], scan: Scan) -> dict[str, int]:
+    """Bytes by `kind:page size` of all that was looked at. `scan` finds those of ranges of a process.
+
+    Raises what `scan` does.
+    """
+    found: Counter[str] = Counter()
+    for one in looks:
+        found.update(one.coverage)
+    for pid, ranges in again(looks).items():
+        found.subtract(scan(pid, ranges))
+    return {key: size for key, size in sorted(found.items()) if size > 0}
+
+
+def again(looks: Sequence[Look]) -> dict[int, list[Range]]:
+    """By process, the ranges of addresses whose memory is counted elsewhere: where most of it is resident."""
+    objects: dict[tuple[str, int], list[tuple[int, BackedMapping]]] = {}
+    for one in looks:
+        for mapping in one.mappings:
+            if mapping.object is not None and _backed(mapping):
+                objects.setdefault(mapping.object, []).append((one.pid, mapping))
+    found: dict[int, list[Range]] = {}
+    for several in objects.values():
+        if len(several) > 1:
+            taken: list[Range] = []
+            for pid, mapping in sorted(several, key=lambda each: -_backed(each[1])):
+                part = (mapping.offset, mapping.offset + mapping.size)
+                moved = mapping.start - mapping.offset
+                found.setdefault(pid, []).extend((at + moved, to + moved) for at, to in _common(part, taken))
+                taken = _joined([*taken, part])
+    return {pid: sorted(ranges) for pid, ranges in found.items() if ranges}
+
+
+def _backed(mapping: BackedMapping) -> int:
+    return mapping.resident + mapping.pool
+
+
+def _common(part: Range, taken: Sequence[Range]) -> Iterator[Range]:
+    for start, end in taken:
+        if max(start, part[0]) < min(end, part[1]):
+            yield max(start, part[0]), min(end, part[1])
+
+
+def _joined(parts: list[Range]) -> list[Range]:
+    """The same without overlaps."""
+    joined: list[Range] = []
+    for start, end in sorted(parts):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((start, end))
+    return joined

@@ -1,6 +1,16 @@
 """Which page sizes back processes that run: `hugewise inspect`. One look; nothing of them is changed or stopped.
 
 As root the scan of page tables by the probe, with smaps for what the rules say of each mapping; else smaps alone.
+
+What a sample of processes' blocks says of all of them, with its bounds. Pure.
+
+What the kernel counts of huge pages, over the whole host since it was booted: by size, and khugepaged's.
+
+Source: Documentation/admin-guide/mm/transhuge.rst of the Linux kernel, "Monitoring usage".
+
+Why a mapping is in base pages that could be in larger ones, and what cures it. Pure.
+
+The mappings of a process as `hugewise inspect` tells them, from the probe's scan and smaps. Pure.
 """
 
 from __future__ import annotations
@@ -8,27 +18,447 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
 from hugewise.errors import UserError
 from hugewise.inspection.allocator import tunable
-from hugewise.inspection.backing import large, shown, whole_of
-from hugewise.inspection.inspected import Inspection, KindBacked, ProcessInspected, SampleBounds, SizeBacked
-from hugewise.inspection.kernel_counts import kernel_statistics
+from hugewise.inspection.backing import Key, again, by_smaps, cells, kind_of, large, shown_rows, whole_of
+from hugewise.inspection.inspected import (
+    Inspection,
+    KernelStatistics,
+    KindBacked,
+    LostBacking,
+    MappingInspected,
+    MappingKind,
+    PageKind,
+    ProcessInspected,
+    SampleBounds,
+    SizeBacked,
+    SizeStatistics,
+)
 from hugewise.inspection.look import DeniedError, GoneError, Look, Looker, account, command, identity
-from hugewise.inspection.parts import BackedPart, kinds, leave_out_again, parts_of
-from hugewise.inspection.rules import rules_of
-from hugewise.inspection.subject import Inspected
-from hugewise.inspection.targets import charged
-from hugewise.inspection.why import together
+from hugewise.inspection.reasons import ReasonId, class_of, sentence
+from hugewise.inspection.rules import Rules, rules_of
+from hugewise.inspection.smaps import BackedMapping
+from hugewise.inspection.targets import Inspected, charged
 from hugewise.machine import probe
+from hugewise.machine.probe import FoliosOfMapping, MappedFolios
 from hugewise.machine.proc import living
-from hugewise.model.host import Host
-from hugewise.model.pages import page_flags_readable
+from hugewise.model.host import Host, number_of, text_of
+from hugewise.model.pages import THP, page_flags_readable
+from hugewise.quantity import format_duration, format_size, readable_size
+from hugewise.stats.without_replacement import finite_mean
 
-__all__ = ["BLOCKS", "CONFIDENCE", "SampleDraw", "inspect"]
+_STATES = ("pmd", "aligned", "unaligned", "partial")
+_Blocks = list[Counter[Key]]
+_Row = tuple[PageKind, int | None]
+
+
+def bounds_of(folios: Sequence[MappedFolios], seed: int, confidence: float) -> SampleBounds | None:
+    """How much was looked at; None where all of each process was, as it has no more blocks than were asked for."""
+    sampled = [one.sampled for one in folios if one.sampled is not None]
+    if not sampled:
+        return None
+    each = _each(folios, confidence)
+    nothing = (finite_mean([0.0] * len(one.drawn), one.population, each).high for one in sampled)
+    unseen = sum(one.population * one.block * high for one, high in zip(sampled, nothing, strict=True))
+    return SampleBounds(
+        drawn=sum(len(one.drawn) for one in sampled),
+        population=sum(one.population for one in sampled),
+        block=max(one.block for one in sampled),
+        seed=seed,
+        confidence=confidence,
+        unseen=round(unseen),
+    )
+
+
+def _each(folios: Sequence[MappedFolios], confidence: float) -> float:
+    """The confidence of each process's interval, so that their sum has the asked one (Bonferroni)."""
+    return 1 - (1 - confidence) / max(1, sum(one.sampled is not None for one in folios))
+
+
+def estimated_rows(
+    folios: Sequence[MappedFolios], confidence: float, kind: MappingKind | None = None
+) -> tuple[SizeBacked, ...]:
+    """Rows as of a whole look, each with an interval that holds by itself. `kind`: of such mappings alone."""
+    blocks = [_blocks(one, kind) for one in folios]
+    rows = {(page, size) for several in blocks for found in several for page, size, _ in found}
+    made = [_row(row, folios, blocks, _each(folios, confidence)) for row in rows]
+    return tuple(sorted(made, key=lambda one: (-one.bytes, one.pages, one.size or 0)))
+
+
+def estimated_kinds(folios: Sequence[MappedFolios], confidence: float, base: int) -> tuple[KindBacked, ...]:
+    """By kind of mapping. What is in swap, and what is missing, a sample does not say."""
+    counts = Counter(_kind_of_rows(mapping) for one in folios for mapping in one.mappings if mapping.bytes)
+    found = []
+    for kind, mappings in counts.items():
+        sizes = estimated_rows(folios, confidence, kind)
+        large = sum(one.bytes for one in sizes if one.size is not None and one.size > base)
+        total = sum(one.bytes for one in sizes)
+        found.append(KindBacked(kind=kind, mappings=mappings, bytes=total, large=large, sizes=sizes))
+    return tuple(sorted(found, key=lambda one: -one.bytes))
+
+
+def _blocks(one: MappedFolios, kind: MappingKind | None) -> _Blocks:
+    """What is in each block that was drawn; of a process that was looked at as a whole, all of it as one."""
+    wanted = [kind is None or _kind_of_rows(mapping) == kind for mapping in one.mappings]
+    if one.sampled is None:
+        whole: Counter[Key] = Counter()
+        for mapping, is_wanted in zip(one.mappings, wanted, strict=True):
+            whole.update(cells(mapping.bytes) if is_wanted else {})
+        return [whole]
+    return [cells(each.bytes) if wanted[each.mapping] else Counter() for each in one.sampled.drawn]
+
+
+def _row(row: _Row, folios: Sequence[MappedFolios], blocks: Sequence[_Blocks], each: float) -> SizeBacked:
+    """A kind of page and a size, over all processes."""
+    pages, size = row
+    states = dict.fromkeys(_STATES, 0.0)
+    low = high = 0.0
+    for one, several in zip(folios, blocks, strict=True):
+        sums = [list(_of_row(found, row)) for found in several]
+        scale = 1.0 if one.sampled is None else one.sampled.population / len(several)
+        for found in sums:
+            for state, bytes_ in found:
+                states[state] += bytes_ * scale
+        totals = [sum(bytes_ for _, bytes_ in found) for found in sums]
+        if one.sampled is None:
+            low, high = low + sum(totals), high + sum(totals)
+            continue
+        whole = one.sampled.population * one.sampled.block
+        mean = finite_mean([total / one.sampled.block for total in totals], one.sampled.population, each)
+        low, high = low + mean.low * whole, high + mean.high * whole
+    return SizeBacked(
+        pages=pages,
+        size=size,
+        bytes=round(sum(states.values())),
+        low=round(low),
+        high=round(high),
+        **{state: round(states[state]) for state in _STATES},
+    )
+
+
+def _of_row(found: Counter[Key], row: _Row) -> Iterator[tuple[str, int]]:
+    return ((key[2], bytes_) for key, bytes_ in found.items() if (key[0], key[1]) == row)
+
+
+def _kind_of_rows(one: FoliosOfMapping) -> MappingKind:
+    return kind_of(one.name, one.permissions, one.inode, [page for page, _, _ in cells(one.bytes)])
+
+
+EVENTS = (
+    *("thp_fault_alloc", "thp_fault_fallback", "thp_fault_fallback_charge", "thp_collapse_alloc"),
+    *("thp_collapse_alloc_failed", "thp_file_alloc", "thp_file_fallback", "thp_split_page", "thp_split_pmd"),
+    *("thp_deferred_split_page", "thp_underused_split_page", "thp_zero_page_alloc", "thp_swpout"),
+    *("thp_swpout_fallback", "compact_stall", "compact_fail", "compact_success"),
+)
+KHUGEPAGED = (
+    *("pages_collapsed", "full_scans", "pages_to_scan", "scan_sleep_millisecs"),
+    *("max_ptes_none", "max_ptes_swap", "max_ptes_shared", "defrag"),
+)
+_FEW = 0.01  # of faults that fell back: not worth a word
+
+
+def kernel_statistics(host: Host, rules: Rules) -> KernelStatistics:
+    """Those of `host` now; what this kernel does not count is None, or says why."""
+    counted: dict[str, int] = {}
+    for line in (text_of(host, "/proc/vmstat") or "").split("\n"):
+        name, _, value = line.partition(" ")
+        if name in EVENTS and value.isascii() and value.isdigit():
+            counted[name] = int(value)
+    return KernelStatistics(
+        sizes=tuple(_of_size(host, size, rules) for size in sorted({*rules.sizes, *rules.shared})),
+        events={name: counted.get(name) for name in EVENTS},
+        khugepaged={name: number_of(host, f"{THP}/khugepaged/{name}") for name in KHUGEPAGED},
+    )
+
+
+def _of_size(host: Host, size: int, rules: Rules) -> SizeStatistics:
+    folder = f"{THP}/hugepages-{size >> 10}kB/stats"
+    read = {name: number_of(host, f"{folder}/{name}") for name in host.names(folder)}
+    counts = {name: value for name, value in read.items() if value is not None}
+    return SizeStatistics(
+        size=size,
+        enabled=rules.sizes.get(size),
+        shmem_enabled=rules.shared.get(size),
+        counts=counts,
+        reason=None if counts else f"this kernel has no {folder} (it came with Linux 6.10)",
+    )
+
+
+def changed(now: KernelStatistics, before: KernelStatistics) -> dict[str, int]:
+    """What was counted between two looks, by name, where it was something: `64k anon_fault_alloc`, or an event's."""
+    found: dict[str, int] = {}
+    then = {one.size: one.counts for one in before.sizes}
+    for one in now.sizes:
+        found |= {
+            f"{format_size(one.size)} {name}": value - then[one.size][name]
+            for name, value in one.counts.items()
+            if name in then.get(one.size, {}) and value != then[one.size][name]
+        }
+    for names, others in ((now.events, before.events), (now.khugepaged, before.khugepaged)):
+        found |= {name: value - old for name, value, old in _both(names, others) if value != old}
+    return found
+
+
+def _both(now: Mapping[str, int | None], before: Mapping[str, int | None]) -> list[tuple[str, int, int]]:
+    both = ((name, value, before.get(name)) for name, value in now.items())
+    return [(name, value, old) for name, value, old in both if value is not None and old is not None]
+
+
+def evidence(statistics: KernelStatistics, sizes: Sequence[int]) -> str | None:
+    """What the kernel counts of faults that wanted pages of these sizes and got none; None where that says nothing."""
+    told = []
+    for one in statistics.sizes:
+        if one.size not in sizes or not one.counts:
+            continue
+        got, fell = one.counts.get("anon_fault_alloc"), one.counts.get("anon_fault_fallback")
+        if got is None or fell is None or fell <= _FEW * (got + fell):
+            continue
+        charged = one.counts.get("anon_fault_fallback_charge", 0)
+        limit = f" ({charged:,} for a limit of their cgroup)" if charged else ""
+        told.append(f"{fell:,} of {got + fell:,} faults that asked for {format_size(one.size)} got none{limit}")
+    if told:
+        tried, failed = statistics.events.get("compact_stall"), statistics.events.get("compact_fail")
+        if tried and failed is not None:
+            told.append(f"{failed:,} of {tried:,} direct compactions failed")
+    return f"on this host since it was booted: {'; '.join(told)}" if told else None
+
+
+_SHMEM_ON = ("always", "within_size", "advise", "force")
+
+
+def lost_backing(
+    mapping: BackedMapping,
+    larger: int | None,
+    whole: int | None,
+    rules: Rules,
+    statistics: KernelStatistics,
+    *,
+    disabled: bool | None,
+) -> LostBacking | None:
+    """None where nothing of it could be in larger pages.
+
+    `larger` is in folios above the base size (None: not known), `whole` in blocks of the PMD size that are touched
+    throughout and not mapped as one (None: not known).
+    """
+    if mapping.pool:
+        return None
+    if mapping.is_shmem:
+        return _shared(mapping, larger, rules)
+    if not mapping.anonymous:
+        return None  # of a file: the page cache decides, not the rules of anonymous memory
+    offered = _offered(mapping, rules, disabled=disabled)
+    size = max(offered, default=rules.pmd or max(rules.sizes, default=0))
+    if not size:
+        return None
+    had = mapping.huge if larger is None else larger
+    if not (room := mapping.room(min(offered, default=size))):
+        small = max(0, mapping.anonymous - had)
+        return _lost("too-small", size, small) if small >= size else None
+    missing = max(0, min(mapping.anonymous, room) - had)
+    # Where sizes between are on, smaps does not say what has them.
+    known = larger is not None or not [one for one in offered if one != rules.pmd]
+    if missing < min(offered, default=size):
+        return None
+    why = class_of(mapping, rules, size, disabled=disabled)
+    if why != "eligible-not-backed":
+        return _lost(why, size, missing if known else None)
+    return _pending(size, missing if known else None, whole, rules, evidence(statistics, offered))
+
+
+def _offered(mapping: BackedMapping, rules: Rules, *, disabled: bool | None) -> list[int]:
+    """The sizes that the rules give this mapping, where it has room for one."""
+    if disabled or "nh" in mapping.flags:
+        return []
+    advised = "hg" in mapping.flags
+    given = (size for size, mode in rules.sizes.items() if mode == "always" or (mode == "madvise" and advised))
+    return [size for size in given if mapping.room(size)]
+
+
+def _lost(name: ReasonId, size: int, much: int | None) -> LostBacking:
+    one = sentence(name, size, much)
+    return LostBacking(id=one.id, size=size, bytes=much, text=one.text, cure=one.cure)
+
+
+def _pending(size: int, much: int | None, whole: int | None, rules: Rules, counted: str | None) -> LostBacking:
+    """The rules allow it larger pages, and it has none: khugepaged may still give them."""
+    named = format_size(size)
+    said = [f"{'memory' if much is None else readable_size(much)} is eligible for pages of {named}, and has none"]
+    if whole is not None and size == rules.pmd:
+        said.append(f"{readable_size(min(whole, much or whole))} of it in blocks that are touched throughout")
+    daemon, pace = rules.khugepaged, rules.khugepaged.pace(rules.base)
+    cure = "have it advised before it is touched, or start the program again"
+    if size != rules.pmd:
+        said.append("khugepaged makes pages of that size only where this kernel's can")
+    elif daemon.pages_to_scan == 0:
+        said.append("khugepaged, which could still make them, is off (pages_to_scan is 0)")
+    elif pace is not None and much is not None:
+        said.append(f"khugepaged needs {format_duration(much / pace)} for it at the earliest")
+        cure = f"wait for khugepaged, or raise {THP}/khugepaged/pages_to_scan; {cure}"
+    return LostBacking(
+        id="eligible-not-backed", size=size, bytes=much, text="; ".join(said), cure=cure, evidence=counted
+    )
+
+
+def _shared(mapping: BackedMapping, larger: int | None, rules: Rules) -> LostBacking | None:
+    """Shared memory goes by rules of its own."""
+    resident = max(0, mapping.resident - mapping.anonymous)
+    missing = resident - (mapping.shared_huge if larger is None else larger)
+    size = rules.pmd
+    if size is None or missing < size or not mapping.room(size):
+        return None
+    mode = rules.shared.get(size, "never")
+    if mode in _SHMEM_ON:
+        text = f"{readable_size(missing)} of shared memory has no larger pages, though {format_size(size)} is {mode}"
+        text += ": it was touched before that, its file is too small, or nobody advised it"
+        return LostBacking(id="shared-memory", size=size, bytes=missing, text=text, cure=None)
+    return LostBacking(
+        id="shared-memory",
+        size=size,
+        bytes=missing,
+        text=f"{readable_size(missing)} is shared memory, for which pages of {format_size(size)} are set to {mode}",
+        cure=f"as root: echo always > {THP}/shmem_enabled",
+    )
+
+
+def merged_reasons(lost: Iterable[LostBacking]) -> list[LostBacking]:
+    """Each reason once, over all mappings, the most memory first."""
+    sums: dict[tuple[str, int | None], LostBacking] = {}
+    for one in lost:
+        key = (one.id, one.size)
+        if (found := sums.get(key)) is None:
+            sums[key] = one
+            continue
+        much = None if one.bytes is None or found.bytes is None else found.bytes + one.bytes
+        sums[key] = msgspec.structs.replace(found, bytes=much, text=_again(found, much))
+    return sorted(sums.values(), key=lambda one: -(one.bytes or 0))
+
+
+def _again(one: LostBacking, much: int | None) -> str:
+    """Its sentence with the sum in place of its own bytes; what was said of the one mapping alone is left out."""
+    own = "memory" if one.bytes is None else readable_size(one.bytes)
+    first = one.text.partition("; ")[0] if one.id == "eligible-not-backed" else one.text
+    return ("memory" if much is None else readable_size(much)) + first.removeprefix(own)
+
+
+class BackedPart(msgspec.Struct):
+    """A mapping of a process, with what backs it, and that as far as it is counted here and not elsewhere.
+
+    cells  bytes by kind of page, folio size and state; once: without what was counted before
+    zero   reads as zero, and has no memory; None: not known
+    """
+
+    told: MappingInspected
+    cells: Counter[Key]
+    once: Counter[Key]
+    zero: int | None
+
+
+def parts_of(
+    pid: int, look: Look | None, folios: MappedFolios | None, rules: Rules, statistics: KernelStatistics
+) -> list[BackedPart]:
+    """The mappings of a process. What the probe found and what smaps said are of two moments: of a mapping that smaps
+    did not have, nothing is said of why.
+    """
+    disabled = look.thp_disabled if look is not None else None
+    smaps = {each.start: each for each in look.mappings} if look is not None else {}
+
+    def lost(each: BackedMapping | None, larger: int | None, whole: int | None) -> LostBacking | None:
+        return None if each is None else lost_backing(each, larger, whole, rules, statistics, disabled=disabled)
+
+    def told(each: FoliosOfMapping | BackedMapping, found: Counter[Key], **more: Any) -> MappingInspected:
+        return MappingInspected(
+            pid=pid,
+            start=f"{each.start:x}",
+            end=f"{each.end:x}",
+            permissions=each.permissions,
+            kind=kind_of(each.name, each.permissions, each.inode, [page for page, _, _ in found]),
+            name=each.name,
+            bytes=found.total(),
+            large=large(found, rules.base),
+            swapped=each.swapped,
+            sizes=shown_rows(found),
+            **more,
+        )
+
+    def by_probe(each: FoliosOfMapping) -> BackedPart:
+        found, mine = cells(each.bytes), smaps.get(each.start)
+        anonymous = sum(size for (page, of, _), size in found.items() if page == "anon" and (of or 0) > rules.base)
+        larger = large(found, rules.base) if mine is not None and mine.is_shmem else anonymous
+        of_probe = told(
+            each,
+            found,
+            whole=each.whole,
+            nodes=dict(each.nodes) or None,
+            eligible=None if mine is None else mine.eligible,
+            advised=None if mine is None else _advised(mine),
+            lost=lost(mine, larger, each.whole),
+        )
+        return BackedPart(of_probe, found, cells(each.bytes, each.again), each.zero)
+
+    def by_text(each: BackedMapping) -> BackedPart:
+        found = by_smaps(each, rules, disabled=disabled)
+        of_smaps = told(
+            each,
+            found,
+            whole=None,
+            nodes=None,
+            eligible=each.eligible,
+            advised=_advised(each),
+            lost=lost(each, large(found, rules.base), None),
+        )
+        return BackedPart(of_smaps, found, found, None)
+
+    if folios is None:
+        return [by_text(each) for each in smaps.values()]
+    return [by_probe(each) for each in folios.mappings]
+
+
+def _advised(smaps: BackedMapping) -> Literal["huge", "base"] | None:
+    return "huge" if "hg" in smaps.flags else "base" if "nh" in smaps.flags else None
+
+
+def leave_out_again(looks: Sequence[Look], parts: Sequence[Sequence[BackedPart]]) -> None:
+    """Have shared mappings that are wholly counted elsewhere count nothing: smaps names what they are of."""
+    elsewhere = again(looks)
+    for look, mine in zip(looks, parts, strict=True):
+        ranges = elsewhere.get(look.pid, [])
+        for part in mine:
+            start, end = int(part.told.start, 16), int(part.told.end, 16)
+            covered = sum(max(0, min(end, to) - max(start, at)) for at, to in ranges)
+            if part.told.permissions.endswith("s") and covered >= end - start:
+                part.once = Counter()
+
+
+def kinds(parts: Iterable[BackedPart], base: int) -> Iterator[KindBacked]:
+    """The kinds of mappings, the one with most memory first."""
+    by_kind: dict[MappingKind, list[BackedPart]] = {}
+    for part in parts:
+        by_kind.setdefault(part.told.kind, []).append(part)
+    made = [_kind(kind, several, base) for kind, several in by_kind.items()]
+    yield from sorted(made, key=lambda one: -one.bytes)
+
+
+def _kind(kind: MappingKind, parts: Sequence[BackedPart], base: int) -> KindBacked:
+    found = whole_of(part.once for part in parts)
+    lost = [part.told.lost.bytes for part in parts if part.told.lost is not None]
+    known = [each for each in lost if each is not None]
+    zero = [part.zero for part in parts if part.zero is not None]
+    return KindBacked(
+        kind=kind,
+        mappings=len(parts),
+        bytes=found.total(),
+        large=large(found, base),
+        swapped=sum(part.told.swapped for part in parts),
+        zero=sum(zero) if len(zero) == len(parts) else None,
+        missing=sum(known) if len(known) == len(lost) else None,
+        sizes=shown_rows(found),
+    )
+
 
 BLOCKS = 512
 """Blocks of a sample: what has one size is then known to within 1.2% at 99% where all that were drawn are alike."""
@@ -89,7 +519,7 @@ def inspect(who: Inspected, host: Host, *, group: str | None = None, sampling: S
     if not rules_of(host).same(rules):
         notes.append("the rules changed while it was looked at: what is said of them may not hold")
     whole = whole_of(part.once for part in every)
-    sizes = shown(whole) if sample is None else sample[1]
+    sizes = shown_rows(whole) if sample is None else sample[1]
     nodes: Counter[int] = Counter()
     for part in every:
         nodes.update(part.told.nodes or {})
@@ -106,7 +536,7 @@ def inspect(who: Inspected, host: Host, *, group: str | None = None, sampling: S
         sizes=sizes,
         kinds=tuple(kinds(every, rules.base)) if sample is None else sample[2],
         nodes=dict(sorted(nodes.items())) if nodes and bounds is None else None,
-        lost=tuple(together(part.told.lost for part in every if part.told.lost is not None)),
+        lost=tuple(merged_reasons(part.told.lost for part in every if part.told.lost is not None)),
         processes=tuple(_process(one, mine, rules.base) for one, mine in zip(found, parts, strict=True)),
         mappings=() if bounds else tuple(sorted((part.told for part in every), key=lambda told: -told.bytes)),
         statistics=statistics,
@@ -122,13 +552,12 @@ def _estimated(
     found: Sequence[_Seen], sampling: SampleDraw, base: int
 ) -> tuple[SampleBounds, tuple[SizeBacked, ...], tuple[KindBacked, ...]] | None:
     """What a sample says of all; None where all of each process was looked at."""
-    from hugewise.inspection import bounds  # noqa: PLC0415  (numpy is slow to load)
 
     folios = [one.folios for one in found if one.folios is not None]
-    told = bounds.bounds_of(folios, sampling.seed, CONFIDENCE)
+    told = bounds_of(folios, sampling.seed, CONFIDENCE)
     if told is None:
         return None
-    return told, bounds.estimated(folios, CONFIDENCE), bounds.estimated_kinds(folios, CONFIDENCE, base)
+    return told, estimated_rows(folios, CONFIDENCE), estimated_kinds(folios, CONFIDENCE, base)
 
 
 def _look_at(

@@ -9,22 +9,6 @@ import msgspec
 
 from hugewise.inspection.reasons import ReasonId
 
-__all__ = [
-    "FORMAT",
-    "ChargedToGroup",
-    "Inspection",
-    "KernelStatistics",
-    "KindBacked",
-    "LostBacking",
-    "MappingInspected",
-    "MappingKind",
-    "PageKind",
-    "ProcessInspected",
-    "SampleBounds",
-    "SizeBacked",
-    "SizeStatistics",
-]
-
 FORMAT = 1
 """Rises when a meaning changes; new keys may come without that."""
 

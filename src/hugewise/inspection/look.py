@@ -16,11 +16,9 @@ from hugewise.errors import ProbeError
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection.allocator import Allocator, ProgramFile, allocator, read_program
 from hugewise.inspection.smaps import BackedMapping, backed_mappings
-from hugewise.machine import maps, probe, proc
-from hugewise.machine.patience import PATIENCE_S, Patience, StuckError
+from hugewise.machine import probe, proc
+from hugewise.machine.proc import PATIENCE_S, Patience, StuckError
 from hugewise.model.scene import Named
-
-__all__ = ["DeniedError", "GoneError", "Look", "Looker", "account", "command", "coverage", "identity", "whole_blocks"]
 
 _WANTED = ("GLIBC_TUNABLES", "MALLOC_CONF", "PYTHONMALLOC", "LD_PRELOAD")
 _MOST = 1 << 20  # bytes of environment, of a command line, of a status
@@ -259,7 +257,7 @@ def _secure(folder: Path) -> bool | None:
 def _ranges(folder: Path, named: Named) -> list[tuple[int, int]] | None:
     if named == "all":
         return None
-    return maps.named(_bytes_of_maps(folder), named)
+    return proc.named_ranges(_bytes_of_maps(folder), named)
 
 
 def _bytes_of_maps(folder: Path) -> str:

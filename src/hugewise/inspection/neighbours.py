@@ -20,9 +20,7 @@ from pathlib import Path
 import msgspec
 
 from hugewise.inspection.smaps import BackedMapping, backed_mappings
-from hugewise.machine.patience import Patience, StuckError
-
-__all__ = ["Neighbours", "ProgramBeside", "eligible", "neighbours"]
+from hugewise.machine.proc import Patience, StuckError
 
 _SHOWN = 5
 _PATIENCE_S = 20.0  # for one of them

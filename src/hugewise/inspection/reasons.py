@@ -15,22 +15,6 @@ from hugewise.inspection.smaps import BackedMapping
 from hugewise.model.pages import HUGETLB, THP, PageTarget
 from hugewise.quantity import format_duration, format_size, readable_size
 
-__all__ = [
-    "Reason",
-    "ReasonId",
-    "class_of",
-    "eligible",
-    "ignored",
-    "not_base",
-    "not_huge",
-    "not_pooled",
-    "sentence",
-    "tunables",
-    "unknown",
-    "waiting",
-]
-
-
 ReasonId = Literal[
     "rules-never",
     "not-advised",

@@ -15,8 +15,6 @@ from hugewise.model.host import Host, number_of
 from hugewise.model.pages import HUGETLB, THP, PageSizes
 from hugewise.quantity import format_size
 
-__all__ = ["Khugepaged", "PoolState", "Rules", "rules_of"]
-
 
 class Khugepaged(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon that makes huge pages later may do; None where this kernel does not say.

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-__all__ = ["BackedMapping", "backed_mappings"]
-
 _HEAD = re.compile(rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) (\S{4}) ([0-9a-f]{1,16}) (\S+) (\d{1,20}) *(.*?)\n?", re.DOTALL)
 _FIELDS = {
     b"Rss": "resident",

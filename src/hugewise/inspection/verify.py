@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from hugewise.attempt.delivery import judge, total
+from hugewise.attempt.outcome import judge_delivery, total_coverage
 from hugewise.errors import ProbeError, UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection import reasons
 from hugewise.inspection.allocator import tunable
+from hugewise.inspection.backing import coverage_once
 from hugewise.inspection.look import DeniedError, GoneError, Look, Looker, coverage, whole_blocks
 from hugewise.inspection.reasons import Reason
 from hugewise.inspection.rules import Rules, rules_of
-from hugewise.inspection.shared import coverage_once
 from hugewise.inspection.smaps import BackedMapping
-from hugewise.inspection.subject import Inspected, subject
+from hugewise.inspection.targets import Inspected, subject
 from hugewise.machine import probe, proc
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget, page_flags_readable
@@ -30,8 +30,6 @@ from hugewise.model.policy import Treatment
 from hugewise.model.scene import Named
 from hugewise.policies import discover
 from hugewise.quantity import format_size, readable_size
-
-__all__ = ["MappingSeen", "ProcessSeen", "Promise", "Verified", "verify"]
 
 SHARE = 0.95
 """The share of the memory at the promised size that is enough, as a study has it."""
@@ -152,7 +150,9 @@ def _together(looks: Sequence[Look], source: probe.Source) -> tuple[dict[str, in
     try:
         return coverage_once(looks, scan), []
     except (GoneError, ProbeError):
-        return total(one.coverage for one in looks), ["what several of its processes share is counted for each of them"]
+        return total_coverage(one.coverage for one in looks), [
+            "what several of its processes share is counted for each of them"
+        ]
 
 
 def _looked(who: Inspected, looker: Looker) -> tuple[list[Look], list[str], int]:
@@ -197,9 +197,9 @@ def _by_policy(
     target = treatment.target
     # What is in swap is in no larger page, and comes back in one of the base size.
     swapped = sum(each.swapped for one in looks for each in one.mappings) if target.kind != "base" else 0
-    found = judge(
+    found = judge_delivery(
         target,
-        total([backed, {f"anon:{rules.base}": swapped}]),
+        total_coverage([backed, {f"anon:{rules.base}": swapped}]),
         proof="live",
         source=source,
         share=share,

@@ -22,8 +22,6 @@ from hugewise.model.host import Host, number_of, text_of
 from hugewise.model.pages import PageSizes
 from hugewise.quantity import parse_cpus
 
-__all__ = ["fingerprint", "machine_id"]
-
 _NODE = "/sys/devices/system/node"
 _DMI = "/sys/class/dmi/id"
 _CLOCK = "/sys/devices/system/clocksource/clocksource0"

@@ -7,24 +7,222 @@ known while a run is planned.
 
 Sources: elf(5); ld.so(8) and getauxval(3) on secure-execution mode; cap_bprm_creds_from_file of the Linux kernel;
 fs/binfmt_script.c of the Linux kernel; env(1) and the other programs' own pages.
+
+The sections of an object file and the libraries of a program, read with pyelftools. Pure.
+
+What `sh -c TEXT` becomes, or starts last: the program behind an `exec`, or of a text's one command. Pure.
+
+Only texts of plain commands are followed, one behind the other. With a pipe, a loop, a function or a word that the
+shell would make something else of, nobody can tell without being a shell.
+
+Source: POSIX.1-2017, XCU 2 (Shell Command Language) and sh(1).
+
+The layout library: where it is, whom it reaches, and the environment that has a program load it.
+
+It lays out the heap of an unmodified, dynamically linked program of glibc; docs/concepts/layouts.md says how.
 """
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import shlex
 import stat
 import struct
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
-from hugewise import reading
-from hugewise.machine import programs, shell
-from hugewise.machine.elf import MAGIC
+import msgspec
 
-__all__ = ["Executed", "Started", "UntoldError", "executed", "gains", "interpreter", "started", "unpreloaded"]
+from hugewise import files, reading
+from hugewise.errors import UserError
+from hugewise.machine import programs
+from hugewise.model.policy import Treatment
+
+MAGIC = b"\x7fELF"
+_LONGEST_NAME, _MOST_NEEDED = 256, 1000  # characters of a library's name, libraries
+_LEAST_HEADER = 40  # bytes of a section's header, in ELF-32
+
+
+class Section(msgspec.Struct, frozen=True):
+    """A section: its name, its type as the ABI numbers it, and its contents (of one without any: its size)."""
+
+    name: str
+    kind: int
+    contents: bytes
+
+
+def sections(data: bytes) -> list[Section]:
+    """Every section of an ELF file, in its order. Raises ValueError when it is none, or is cut short."""
+    if not data.startswith(MAGIC) or len(data) < 52:
+        raise ValueError("not an ELF file")
+    try:
+        return _sections(data)
+    except Exception:  # the library has many for a file that is broken
+        raise ValueError("an ELF file that is cut short") from None
+
+
+def _sections(data: bytes) -> list[Section]:
+    from elftools.elf import enums  # noqa: PLC0415  (slow to load, and needed for builds alone)
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415
+
+    kinds: dict[str, int] = {}
+    for machine in ("ARM", "AARCH64", "AMD64", "MIPS", "RISCV", "BASE"):
+        kinds |= getattr(enums, f"ENUM_SH_TYPE_{machine}")
+    elf = ELFFile(io.BytesIO(data))
+    count, each = elf.num_sections(), elf["e_shentsize"]
+    if count and (each < _LEAST_HEADER or elf["e_shoff"] + count * each > len(data)):
+        raise ValueError  # else the library would go on for as many sections as the file says that it has
+    found = []
+    for one in elf.iter_sections():
+        kind: Any = one["sh_type"]  # by name, but for those that the library does not know
+        found.append(Section(one.name, kinds.get(kind, kind), _contents(data, one.header)))
+    return found
+
+
+def _contents(data: bytes, header: Mapping[str, Any]) -> bytes:
+    offset, size = header["sh_offset"], header["sh_size"]
+    if header["sh_type"] == "SHT_NOBITS":
+        return int.to_bytes(size, 8, "little")
+    if offset + size > len(data):
+        raise ValueError
+    return data[offset : offset + size]
+
+
+def needed(data: bytes) -> tuple[str, ...]:
+    """The libraries that a program or a library names (DT_NEEDED); none where it is static, no ELF file, or broken."""
+    from elftools.elf.dynamic import DynamicSegment  # noqa: PLC0415  (slow to load)
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415
+
+    found: list[str] = []
+    try:
+        for segment in ELFFile(io.BytesIO(data)).iter_segments("PT_DYNAMIC"):
+            assert isinstance(segment, DynamicSegment)
+            tags: Iterator[Any] = segment.iter_tags("DT_NEEDED")
+            found += [str(tag.needed)[:_LONGEST_NAME] for tag in islice(tags, _MOST_NEEDED)]
+    except Exception:  # the library has many for a file that is broken
+        return ()
+    return tuple(found)
+
+
+SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "rbash"})
+
+_LONGEST = 1 << 16  # characters of a text that are looked at
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_MADE = re.compile(r"[$`*?\[~!]")  # in a word: what the shell may make of it is not known
+_REDIRECTION = re.compile(r"[<>]{1,2}&?|>\||<<<|&>>?")
+_PLAIN = frozenset({"set", "ulimit", "umask", "trap", "export", "cd", "echo", "true", ":"})
+_WITH_WORD = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
+
+
+class ShellCommand(NamedTuple):
+    """The words of the program, variables that it is given before them, and whether it has a folder of its own."""
+
+    words: tuple[str, ...]
+    given: tuple[tuple[str, str], ...] = ()
+    moved: bool = False
+
+
+def shell_text(words: Sequence[str]) -> str | None:
+    """The text behind `-c` of the call of a shell; None where it has none."""
+    rest, asked = list(words[1:]), False
+    while rest and rest[0].startswith(("-", "+")) and rest[0] not in ("-", "--"):
+        word = rest.pop(0)
+        if word in _WITH_WORD:
+            rest = rest[1:]
+        asked = asked or (word[0] == "-" and word[:2] != "--" and "c" in word)
+    if rest and rest[0] in ("-", "--"):
+        rest = rest[1:]
+    return rest[0] if asked and rest else None
+
+
+def program_started(text: str) -> ShellCommand | None:
+    """The program that the text becomes, or starts last; None where that cannot be told."""
+    commands = _commands(text[:_LONGEST]) if len(text) <= _LONGEST else None
+    given: list[tuple[str, str]] = []
+    moved = False
+    for at, command in enumerate(commands or ()):
+        variables, words = _split(command)
+        if not words:  # of the shell itself, which does not hand them on unless they are exported
+            continue
+        name, last = words[0], at + 1 == len(commands or ())
+        if name == "export":
+            given += [(key, value) for key, _, value in (word.partition("=") for word in words[1:]) if value]
+        moved = moved or name == "cd"
+        if name == "exec" and (program := _executed(words[1:])):
+            return _found(program, [*given, *variables], moved=moved)
+        if last and name not in (*_PLAIN, "exec"):
+            return _found(words, [*given, *variables], moved=moved)
+    return None
+
+
+def _found(words: list[str], given: list[tuple[str, str]], *, moved: bool) -> ShellCommand | None:
+    return None if _MADE.search(words[0]) else ShellCommand(tuple(words), tuple(given), moved)
+
+
+def _executed(words: list[str]) -> list[str]:
+    """Behind `exec` and its options (of bash: -c, -l, -a NAME)."""
+    while words and words[0].startswith("-"):
+        words = words[2:] if words[0] == "-a" else words[1:]
+    return words
+
+
+def _split(command: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """The assignments before a command, and its words."""
+    at = next((place for place, word in enumerate(command) if _ASSIGNMENT.match(word) is None), len(command))
+    parts = (word.partition("=") for word in command[:at])
+    return [(key, value) for key, _, value in parts], command[at:]
+
+
+def _commands(text: str) -> list[list[str]] | None:
+    """The plain commands of a text, in their order; None where there is something else in it."""
+    if "`" in text or "$(" in text or "<<" in text:
+        return None
+    reader = shlex.shlex(text.replace("\n", " ; "), posix=True, punctuation_chars=True)
+    reader.whitespace_split = True
+    found: list[list[str]] = [[]]
+    try:
+        tokens = iter(list(reader))
+    except ValueError:
+        return None
+    for token in tokens:
+        if token in (";", "&&"):
+            found.append([])
+        elif _REDIRECTION.fullmatch(token):
+            next(tokens, None)
+        elif set(token) <= set("|&;()<>") or (not found[-1] and token in _RESERVED):
+            return None
+        else:
+            found[-1].append(token)
+    return [command for command in found if command]
+
+
+_RESERVED = frozenset(
+    {
+        "if",
+        "then",
+        "else",
+        "elif",
+        "fi",
+        "for",
+        "while",
+        "until",
+        "do",
+        "done",
+        "case",
+        "esac",
+        "{",
+        "}",
+        "!",
+        "function",
+    }
+    | {"select", "[[", "time", "eval", ".", "source", "return", "exit"}
+)
 
 Started = Literal["glibc", "musl", "other loader", "static", "go", "foreign", "script", "unknown"]
 
@@ -175,7 +373,7 @@ def _script(path: str) -> bytes | None:
 def _unwrapped(path: str, words: list[str], given: dict[str, str]) -> list[str] | None:
     """The command behind a wrapper, whose variables `given` gets; None of what is none. Raises UntoldError."""
     name, rest = Path(words[0]).name, words[1:]
-    if name in shell.SHELLS or Path(path).name in shell.SHELLS:
+    if name in SHELLS or Path(path).name in SHELLS:
         return _behind_shell(words, given)
     if name not in {"env", *_WRAPPERS}:
         return None
@@ -187,8 +385,8 @@ def _unwrapped(path: str, words: list[str], given: dict[str, str]) -> list[str] 
 
 def _behind_shell(words: list[str], given: dict[str, str]) -> list[str] | None:
     """The program of `sh -c TEXT`; None where nobody can tell: then it is the shell itself."""
-    text = shell.text_of(words)
-    found = None if text is None else shell.begun_by(text)
+    text = shell_text(words)
+    found = None if text is None else program_started(text)
     if found is None or (found.moved and not found.words[0].startswith("/") and "/" in found.words[0]):
         return None
     if "/" not in found.words[0] and programs.which(found.words[0]) is None:
@@ -262,7 +460,7 @@ def gains(path: str, account: tuple[int, int] | None = None) -> str | None:
     return None
 
 
-def unpreloaded(command: Sequence[str]) -> str | None:
+def preload_obstacle(command: Sequence[str]) -> str | None:
     """Why a preloaded library would not reach what the command executes, in words that name the file; None if it would.
 
     What cannot be read is not reached, as far as anybody can tell; whatever a wrapper with unknown options becomes, may
@@ -350,3 +548,82 @@ def _at(file: BinaryIO, offset: int, length: int) -> bytes:
     except (OSError, OverflowError, ValueError):
         return b""
     return file.read(length)
+
+
+LAYOUT = "HUGEWISE_LAYOUT"
+"""The variable that has the layout's words."""
+
+REPORT = "HUGEWISE_LAYOUT_REPORT"
+"""The variable that names a file to which the library appends a line of JSON for each process."""
+
+LIBRARY = "HUGEWISE_LAYOUT_LIBRARY"
+"""The variable that names another library than the one beside this Python."""
+
+_OWN_PAGES = "glibc.malloc.hugetlb="
+
+
+def find() -> Path:
+    """The library: $HUGEWISE_LAYOUT_LIBRARY, or the one of this installation; without links.
+
+    Raises UserError where it is not there, where root is to load one that another account can change, or where the
+    account that a command runs as may not read it.
+    """
+    named = os.environ.get(LIBRARY)
+    path = Path(named or Path(sys.prefix, "share", "hugewise", "libhugewise-layout.so"))
+    try:
+        path = path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        raise UserError(f"the layout library {path} is not there", hint="build it: make setup") from None
+    if named:
+        files.own(path, f"{LIBRARY}: {path}", "root loads it: unset it, or have it owned by root")
+    if any(each in str(path) for each in ": \t\n"):
+        raise UserError(
+            f"the layout library {path} has a blank or a colon in its path, which LD_PRELOAD cannot name",
+            hint=f"copy it elsewhere, and name it: {LIBRARY}=PATH",
+        )
+    if os.geteuid() == 0 and (closed := _closed(path)) is not None:
+        raise UserError(
+            f"the layout library {path} cannot be read by other accounts, as which commands run: see {closed}",
+            hint="set hugewise up in a folder that other accounts may enter",
+        )
+    return path
+
+
+def _closed(path: Path) -> Path | None:
+    """What keeps other accounts from reading the file, or None."""
+    needed = ((each, stat.S_IXOTH) for each in path.parents)
+    for each, bit in (*needed, (path, stat.S_IROTH)):
+        if not each.stat().st_mode & bit:
+            return each
+    return None
+
+
+def unreached(command: Sequence[str], treatment: Treatment) -> str | None:
+    """Why the layout of `treatment` cannot be had for what this command executes, or None when it can."""
+    if programs.place() is not None:
+        return "layouts reach programs of this host, not those in guests"
+    given = {**os.environ, **treatment.environment}.get("GLIBC_TUNABLES", "").split(":")
+    if any(each.startswith(_OWN_PAGES) and each != f"{_OWN_PAGES}0" for each in given):
+        return f"GLIBC_TUNABLES has {_OWN_PAGES.rstrip('=')}, which chooses the pages of the same memory: take it out"
+    if programs.which(command[0]) is None:
+        return None  # said by the workload
+    try:
+        find()
+    except UserError as error:
+        return f"{error.message}; {error.hint}"
+    refusal = preload_obstacle(command)
+    return None if refusal is None else f"a layout does not reach {refusal}"
+
+
+def environment(treatment: Treatment, heap: int) -> Mapping[str, str]:
+    """The variables of a program under the treatment, with its layout where it has one.
+
+    Its heap is of `heap` bytes (0: the usual), unless the layout says it.
+
+    Libraries that were preloaded already stay. Raises UserError as `find`.
+    """
+    if not treatment.layout:
+        return treatment.environment
+    others = treatment.environment.get("LD_PRELOAD", os.environ.get("LD_PRELOAD", "")).replace(":", " ").split()
+    preload = ":".join(dict.fromkeys((str(find()), *others)))
+    return {**treatment.environment, "LD_PRELOAD": preload, LAYOUT: treatment.laid_out(heap)}

@@ -3,21 +3,25 @@
 `Host` is what a machine's files say; `Machine` adds processes, and files that programs leave behind. Every program is
 started by the launcher of the probe that is there (`probe run`), which drops privileges, enters cgroups, pins, proves,
 and ends everything when it is told to or its parent dies.
+
+Which CPUs the system under test has, and which its clients. Pure.
+
+What somebody else turned while hugewise had it turned.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from hugewise.errors import HugewiseError
 from hugewise.machine.probe import Event, Job
 from hugewise.model.host import Host
 from hugewise.model.scene import RoleUse
-
-__all__ = ["Contained", "Folders", "Machine", "Running"]
 
 
 class Running(Protocol):
@@ -184,3 +188,49 @@ class Machine(Protocol):
     def remove(self, path: str) -> None:
         """Remove a file or a folder with everything in it; nothing happens when it is gone. Raises StorageError."""
         ...
+
+
+def roles(
+    clients: bool, sut: Sequence[int] | None, client: Sequence[int] | None, online: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The CPUs of the system under test and of the clients: as the study names them, else half each.
+
+    Without clients the system under test has all. On a machine with one CPU both have it.
+    """
+    given = tuple(sut or ())
+    if not clients:
+        every = given or tuple(online)
+        return every, every
+    named = tuple(client or ())
+    if not given and not named:
+        half = max(1, len(online) // 2)
+        given, named = tuple(online[: len(online) - half]) or tuple(online), tuple(online[-half:])
+    elif not given:
+        given = tuple(cpu for cpu in online if cpu not in named) or named
+    elif not named:
+        named = tuple(cpu for cpu in online if cpu not in given) or given
+    return given, named
+
+
+SURPLUS = "surplus_hugepages"
+"""The file of a hugetlb pool that counts pages beyond its size (admin-guide/mm/hugetlbpage.rst)."""
+
+
+class Drift(msgspec.Struct, frozen=True):
+    """A knob that does not hold what hugewise last wrote or saw; `found` is None when it cannot be read any more.
+
+    For pages of a pool that could not be given back, as some program still uses them: its count of surplus pages.
+    """
+
+    path: str
+    expected: str
+    found: str | None
+
+    def __str__(self) -> str:
+        return f"{self.path} is {self.found or 'gone'}, not {self.expected}"
+
+    def left_alone(self) -> str:
+        """Why it is not as it was before the run, for the user."""
+        if self.path.endswith(f"/{SURPLUS}"):
+            return f"not restored, as a program still uses pages of the pool (they go with it): {self}"
+        return f"not restored, somebody else turned it: {self}"

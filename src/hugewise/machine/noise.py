@@ -23,17 +23,6 @@ from hugewise.model.host import Host, number_of, text_of
 from hugewise.model.pages import HUGETLB, THP, sizes_in
 from hugewise.reading import UnreadableError, figure, whole
 
-__all__ = [
-    "CPU",
-    "FREQUENCY_FILES",
-    "TICK",
-    "Difference",
-    "Snapshot",
-    "coverage_from_counters",
-    "difference",
-    "snapshot",
-]
-
 CPU = "/sys/devices/system/cpu"
 _CLOCK_SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 TICK = 1 / os.sysconf("SC_CLK_TCK")  # the unit of /proc/stat and /proc/PID/stat, in seconds

@@ -1,6 +1,16 @@
 """Find the Rust probe, tell it what to do, and read its JSON Lines. No other module knows their form.
 
 The protocol is docs/design/probe-protocol.md; `probe describe --examples` is decoded in tests/machine/test_probe.py.
+
+What the load generator says: the body of the probe's event `load`. Times are nanoseconds.
+
+Each structure mirrors one of probe/src/protocol/load.rs; docs/design/probe-protocol.md explains the fields.
+
+What the probe's `folios` says of a process: which folios back each of its mappings, and how.
+
+The protocol is docs/design/probe-protocol.md. Sizes are bytes.
+
+What the probe answers to short questions: an event each, as `hugewise.machine.probe` reads it.
 """
 
 from __future__ import annotations
@@ -19,58 +29,324 @@ import msgspec
 from hugewise import files, reading
 from hugewise.errors import ProbeError
 from hugewise.files import storing
-from hugewise.machine.folios import MappedFolios
-from hugewise.machine.load_generator import Load, Natural
-from hugewise.machine.probe_answers import (
-    Available,
-    Cpu,
-    FaultCost,
-    FaultRound,
-    Fragmented,
-    Launches,
-    ProbeEvent,
-    Tlb,
-    Touched,
-)
+from hugewise.model.over_time import Buckets, LatencySeconds
 
-__all__ = [
-    "FOREVER",
-    "MOST_EVENTS",
-    "MOST_SAID",
-    "Available",
-    "Barrier",
-    "Count",
-    "Counters",
-    "Coverage",
-    "Cpu",
-    "Error",
-    "Event",
-    "Exit",
-    "FaultCost",
-    "FaultRound",
-    "Fragmented",
-    "Hold",
-    "Job",
-    "Launches",
-    "Limits",
-    "Load",
-    "MachineSeries",
-    "MappedFolios",
-    "Phase",
-    "Result",
-    "Source",
-    "Spec",
-    "Start",
-    "Tlb",
-    "Touched",
-    "Usage",
-    "ask",
-    "ask_all",
-    "decode",
-    "find",
-    "put_away",
-    "version",
+Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""A number of bytes, nanoseconds or things: what the store keeps. A probe may run in a guest that says anything."""
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A preload: keys and bytes of each instance, a hash of what was stored, and what each server says it holds."""
+
+    keys: Natural
+    bytes: Natural
+    hash: str
+    counts: list[Natural]
+    wall_ns: Natural
+
+
+class LoadRead(msgspec.Struct, frozen=True):
+    """Every key of each instance was read once and compared."""
+
+    keys: Natural
+    wall_ns: Natural
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """Quantiles of an HDR histogram with three significant digits."""
+
+    count: Natural
+    mean_ns: float
+    p50_ns: Natural
+    p90_ns: Natural
+    p99_ns: Natural
+    p999_ns: Natural
+    max_ns: Natural
+
+
+class ClientStall(msgspec.Struct, frozen=True):
+    """One of the slowest operations: when it was sent (in an open loop: was to be sent) and answered, and how many took
+    at least half as long in the same seconds.
+    """
+
+    sent_ns: Natural
+    answered_ns: Natural
+    latency_ns: Natural
+    server: str
+    operations: Natural
+
+
+class Instance(msgspec.Struct, frozen=True):
+    """One server's share of the timed phase; no latency where it had no operation."""
+
+    server: str
+    operations: Natural
+    latency: Latency | None
+
+
+class Worst(msgspec.Struct, frozen=True):
+    """The instance with the highest p99."""
+
+    server: str
+    p99_ns: Natural
+
+
+class Late(msgspec.Struct, frozen=True):
+    """How much later than intended the requests of an open loop were sent."""
+
+    p50_ns: Natural
+    p99_ns: Natural
+    max_ns: Natural
+
+
+class ClientThread(msgspec.Struct, frozen=True):
+    """One thread: `busy` is CPU time over wall time, `wait_s` how long another one had its CPU (None: not counted)."""
+
+    cpu: Natural | None
+    user_s: float
+    system_s: float
+    wait_s: float | None
+    busy: float
+
+
+class Client(msgspec.Struct, frozen=True):
+    """CPU time of the load generator in the timed phase; `busy` is that of the busiest thread."""
+
+    user_s: float
+    system_s: float
+    busy: float
+    saturated: bool
+    threads: list[ClientThread]
+
+
+class LoadTurns(msgspec.Struct, frozen=True):
+    """The turns of one of several groups of servers, all of `slice_operations`; `operations` are those of all of them.
+
+    `washed` of them, the first part of each turn, are not counted. `wall_ns` is the time of all, `turn_ns` the counted
+    time of each turn.
+    """
+
+    count: Natural
+    slice_operations: Natural
+    washed: Natural
+    operations: Natural
+    wall_ns: Natural
+    turn_ns: list[Natural]
+
+
+class Timed(msgspec.Struct, frozen=True):
+    """The timed phase of the load generator; see the protocol's table.
+
+    Where there are `turns`, everything else is of the counted parts of one group's turns.
+    """
+
+    wall_ns: Natural
+    operations: Natural
+    sets: Natural
+    gets: Natural
+    hits: Natural
+    misses: Natural
+    lost: Natural
+    unsent: Natural
+    bytes_sent: Natural
+    bytes_received: Natural
+    asked_rate: float | None
+    achieved_rate: float
+    rate_met: bool | None
+    late: Late | None
+    per_operation: bool
+    latency: Latency | None
+    instances: list[Instance]
+    worst: Worst | None
+    per_second: list[Natural]
+    client: Client
+    sequence: str | None
+    turns: LoadTurns | None = None
+    start_ns: Natural = 0  # CLOCK_MONOTONIC of the client's host; 0 by probes that did not tell
+    buckets: Buckets | None = None
+    seconds: LatencySeconds | None = None
+    stalls: tuple[ClientStall, ...] = ()
+
+
+class LoadStep(msgspec.Struct, frozen=True):
+    """One rate of a search: worst p99 and rate achieved of each probe."""
+
+    rate: float
+    p99_ns: list[Natural]
+    achieved: list[float]
+    passed: bool
+
+
+class Search(msgspec.Struct, frozen=True):
+    """The highest rate within the limit lies between `rate` (None: none passed) and `failed` (None: none failed)."""
+
+    limit_ns: Natural
+    capacity: float
+    rate: float | None
+    failed: float | None
+    steps: list[LoadStep]
+
+
+class LoadPoint(msgspec.Struct, frozen=True):
+    """Throughput of the closed loop at one point of the grid."""
+
+    connections: Natural
+    pipeline: Natural
+    rate: float
+    p99_ns: Natural
+    busy: float
+
+
+class Tuning(msgspec.Struct, frozen=True):
+    """The grid, and the point with the fewest requests under way within 2% of the best throughput."""
+
+    connections: Natural
+    pipeline: Natural
+    points: list[LoadPoint]
+
+
+class Load(msgspec.Struct, frozen=True, tag_field="ev", tag="load"):
+    """What the load generator found; what was not asked for is None."""
+
+    protocol: Literal["redis", "memcached"]
+    connections: Natural
+    pipeline: Natural
+    stored: Stored | None
+    touched: LoadRead | None
+    timed: Timed | None
+    search: Search | None
+    tuning: Tuning | None
+
+
+# What backs memory: its kind, the size of its folio in bytes, and how that is mapped.
+FolioState = Annotated[
+    str, msgspec.Meta(pattern=r"^(?:anon|shmem|hugetlb|file):[0-9]{1,15}:(?:pmd|aligned|unaligned|partial)$")
 ]
+
+
+class FoliosOfMapping(msgspec.Struct, frozen=True):
+    """A mapping, as /proc/PID/maps has it, with bytes by `kind:folio size:state`.
+
+    again    of these, what was counted before, in this process or another one of the same call
+    nodes    by NUMA node; empty where the kernel does not say
+    zero     reads as zero, and has no memory
+    whole    in aligned blocks of the PMD size that are touched throughout, and that the PMD does not map
+    """
+
+    start: Natural
+    end: Natural
+    permissions: str
+    offset: Natural
+    device: str
+    inode: Natural
+    name: str
+    bytes: Mapping[FolioState, Natural]
+    nodes: Mapping[int, Natural]
+    swapped: Natural
+    zero: Natural
+    whole: Natural
+    again: Mapping[FolioState, Natural] = msgspec.field(default_factory=dict)
+
+
+class DrawnBlock(msgspec.Struct, frozen=True):
+    """A block that was drawn: the place of its mapping in the list, and what backs it."""
+
+    mapping: Natural
+    bytes: Mapping[FolioState, Natural]
+
+
+class SampledBlocks(msgspec.Struct, frozen=True):
+    """A simple random sample without replacement of `population` blocks of at most `block` bytes, in its order."""
+
+    population: Natural
+    block: Natural
+    drawn: list[DrawnBlock]
+
+
+class MappedFolios(msgspec.Struct, frozen=True, tag_field="ev", tag="folios"):
+    """A process. With `sampled`, what is said of a mapping is of its drawn blocks alone."""
+
+    pid: Natural
+    mappings: list[FoliosOfMapping]
+    sampled: SampledBlocks | None
+    scan_ns: Natural
+
+
+def _snake(name: str) -> str:
+    return name[0].lower() + "".join(f"_{c.lower()}" if c.isupper() else c for c in name[1:])
+
+
+class ProbeEvent(msgspec.Struct, frozen=True, tag_field="ev", tag=_snake):
+    """A line that the probe says, tagged by its kind."""
+
+
+class Tlb(msgspec.Struct, frozen=True):
+    """A TLB as CPUID states it: `entries` for each of `page_sizes` (bytes); `ways` 0 means fully associative."""
+
+    level: Natural
+    kind: str
+    page_sizes: list[Natural]
+    entries: Natural
+    ways: Natural
+
+
+class Cpu(ProbeEvent, frozen=True):
+    """The TLBs of this processor."""
+
+    vendor: str
+    model: str
+    tlbs: list[Tlb]
+    reason: str | None
+
+
+class Touched(ProbeEvent, frozen=True):
+    """Memory was touched once."""
+
+    bytes: Natural
+    wall_ns: Natural
+
+
+class Fragmented(ProbeEvent, frozen=True):
+    """So much memory is free, so much of it in blocks that a huge page fits into; so many blocks have a pinned page."""
+
+    free_bytes: Natural
+    huge_bytes: Natural
+    pinned: Natural
+    rounds: Natural
+    wall_ns: Natural
+
+
+class Available(ProbeEvent, frozen=True):
+    """Counters by name; the value is the reason why one is not available, or None when it is.
+
+    slots   how many events are counted at once on general counters; None without a PMU
+    """
+
+    counters: dict[str, str | None]
+    slots: Natural | None = None
+
+
+class FaultRound(msgspec.Struct, frozen=True):
+    """Memory that was touched for the first time: its page faults, and the CPU time that they took."""
+
+    bytes: Natural
+    faults: Natural
+    cpu_ns: Natural
+
+
+class FaultCost(ProbeEvent, frozen=True):
+    """What page faults cost: rounds with base pages, then with the largest that there are for who asks."""
+
+    rounds: list[FaultRound]
+
+
+class Launches(ProbeEvent, frozen=True):
+    """Nanoseconds from launch to reaped exit, one a run."""
+
+    wall_ns: list[Natural]
+    counters: bool
+    cgroup: bool
+
 
 VERSION = 1
 

@@ -3,6 +3,11 @@
 A workload file asks here whether a program is there, and so runs unchanged for a guest: within `looking_in(...)` the
 answers come from the list of what is in an image instead of this host's disk. Files that a user names are the host's in
 any case; they are put into the guest at the same path.
+
+The command line of ssh: the caller's own program with its configuration, keys, agents and jump hosts.
+
+It never asks: what would need a password fails. The host is given what is asked for and nothing else: no agent, no
+display, no port of the caller's, whatever their configuration says. Source: ssh(1), ssh_config(5).
 """
 
 from __future__ import annotations
@@ -12,30 +17,14 @@ import hashlib
 import os
 import platform
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hugewise import files
-
-__all__ = [
-    "PATH",
-    "Contents",
-    "cpus",
-    "executable",
-    "installed",
-    "looking_here",
-    "looking_in",
-    "machine",
-    "matching",
-    "of_root",
-    "place",
-    "stamp",
-    "which",
-    "within",
-]
+from hugewise.errors import UserError
 
 # Of the programs in a guest. Debian has merged /bin into /usr/bin; its packages name both.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -186,3 +175,22 @@ def stamp(path: str) -> str:
     except OSError:
         return path
     return f"{path} {found.st_size} {found.st_mtime_ns}"
+
+
+_NOTHING_ELSE = (
+    *("-T", "-a", "-x", "-o", "BatchMode=yes", "-o", "ClearAllForwardings=yes"),
+    *("-o", "PermitLocalCommand=no", "-o", "RemoteCommand=none"),
+)
+
+
+def ssh_command(reach: Sequence[str], command: str, *, connect_s: int, alive_s: int) -> list[str]:
+    """The words that have `command` done by the shell of a host: quote in it what is not fixed.
+
+    `reach`: options of the user's, and the target last. ssh gives up after `connect_s` seconds without a connection,
+    and after three times `alive_s` without a word. Raises UserError where there is no ssh.
+    """
+    program = of_root("ssh")
+    if program is None:
+        raise UserError("ssh: no such program; other hosts are reached by it", hint="apt install openssh-client")
+    times = ("-o", f"ConnectTimeout={connect_s}", "-o", f"ServerAliveInterval={alive_s}", "-o", "ServerAliveCountMax=3")
+    return [program, *_NOTHING_ELSE, *times, *reach[:-1], "--", reach[-1], command]

@@ -2,6 +2,8 @@
 
 What a program writes there lies there until it has ended; then it is taken over to this side and
 removed there. So a caller finds the same files as after a program of this host.
+
+Private folders of an attempt in a place of another machine.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -22,11 +25,9 @@ from hugewise.errors import HugewiseError, MachineError, ProbeError, StorageErro
 from hugewise.files import storing
 from hugewise.machine import probe, programs
 from hugewise.machine.agent import MOST_OF_A_FILE, Agent
-from hugewise.machine.foreign import heard, plain
+from hugewise.machine.messages import parse_foreign, plain
 from hugewise.model.host import Host
 from hugewise.reading import UnreadableError
-
-__all__ = ["OUTPUTS", "RemoteLauncher", "RemoteMachine", "remote_spec"]
 
 OUTPUTS = "/run/hugewise-out"  # in a guest
 
@@ -254,7 +255,7 @@ class RemoteMachine:
 
     def signal(self, pid: int, number: int) -> None:
         """Send a signal; nothing happens when the process is gone. Raises MachineError."""
-        with heard(self.agent.name, f"signal {number} to process {pid}"), suppress(ProcessLookupError):
+        with parse_foreign(self.agent.name, f"signal {number} to process {pid}"), suppress(ProcessLookupError):
             self.agent.signal(pid, number)
 
     def ask(self, *arguments: str) -> probe.Event:
@@ -310,3 +311,38 @@ class RemoteMachine:
             yield
         except OSError as error:
             raise StorageError(f"cannot {plain(what)} in {self.agent.name}: {error.strerror}") from None
+
+
+@dataclass(frozen=True)
+class RemoteFolders:
+    """`machine.Folders` of another machine; `owner` and `group` are whom the attempts run as (None: root)."""
+
+    machine: RemoteMachine
+    path: Path
+    owner: int | None
+    group: int | None
+
+    @classmethod
+    def open(cls, machine: RemoteMachine, place: str, owner: int | None, group: int | None) -> RemoteFolders:
+        """The folders in `place`, which is made unless it is there. Raises StorageError."""
+        machine.make(place, 0o711)
+        return cls(machine, Path(place), owner, group)
+
+    def folder(self, name: str) -> Path:
+        """A fresh, empty folder of that name for the account. Raises StorageError."""
+        path = self.path / name
+        self.machine.folder(str(path), self.owner, self.group)
+        return path
+
+    def within(self, name: str) -> RemoteFolders:
+        """The same in a folder of that name. Raises StorageError."""
+        return RemoteFolders.open(self.machine, str(self.path / name), self.owner, self.group)
+
+    def clear(self) -> None:
+        """Remove what is inside; a machine that is gone has taken it along. Raises MachineError, StorageError."""
+        if self.machine.agent.ended():
+            return
+        with parse_foreign(self.machine.agent.name, f"the files in {self.path}"):
+            names = self.machine.agent.names(str(self.path))
+        for name in names:
+            self.machine.remove(str(self.path / name))

@@ -15,8 +15,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["AGES", "MOST_OF_FREE", "MOST_OF_NEED", "FreeMemory", "MemoryAge", "allowed", "fragmented", "pressed"]
-
 MemoryAge = Literal["fresh", "fragmented", "pressure", "fragmented+pressure"]
 
 # In an order in which each differs in one thing from the next, so that a round over all of them fragments once.

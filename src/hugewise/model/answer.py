@@ -6,8 +6,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["GROWTH", "POOL_GROWTH", "AlsoJudged", "AnswerState", "CellAnswer", "Trade"]
-
 GROWTH = 0.1
 """By so much more memory a faster setting is not recommended without asking."""
 POOL_GROWTH = 0.25

@@ -12,8 +12,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Bound", "Cause", "CauseTold", "FaultPrice", "FaultTime", "SplitBy", "TlbCost", "Unseen"]
-
 CauseTold = Literal["faults", "walks", "both", "neither", "not told apart"]
 SplitBy = Literal["counters", "CPU time", "cost of a fault", "memory touched before", ""]
 

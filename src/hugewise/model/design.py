@@ -23,24 +23,6 @@ from hugewise.model.results import Comparison
 from hugewise.model.scene import Places, Step
 from hugewise.model.workload import Direct, Launch, ParameterValue, Workload
 
-__all__ = [
-    "ESTIMANDS",
-    "SEQUENTIAL",
-    "FixedWork",
-    "Kind",
-    "Layered",
-    "Slicing",
-    "TakingTurns",
-    "Visited",
-    "at_once",
-    "in_turns",
-    "lasting",
-    "must_agree",
-    "qualified",
-    "quiet",
-    "refusal",
-]
-
 Kind = Literal["sequential", "duet", "crossover", "resident"]
 
 # What a ratio means beyond "arm/baseline": nothing for processes of their own.

@@ -10,20 +10,6 @@ import msgspec
 from hugewise.model.metric import Metric
 from hugewise.model.results import Verdict
 
-__all__ = [
-    "FleetComparison",
-    "FleetHost",
-    "FleetResults",
-    "FleetStratum",
-    "HostEffect",
-    "LeftOutHost",
-    "PooledEffect",
-    "ProductOfEvidence",
-    "StratumLevel",
-    "TransferredVerdict",
-    "WithoutHost",
-]
-
 
 class FleetHost(msgspec.Struct, frozen=True, kw_only=True):
     """A host whose run is in the report.

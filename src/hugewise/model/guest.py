@@ -1,29 +1,27 @@
-"""What a guest is made of, as plain values: everything that QEMU's command line and the record of an attempt need."""
+"""What a guest is made of, as plain values: everything that QEMU's command line and the record of an attempt need.
+
+What a run's folder keeps of its guests beside its attempts: `guests.json`, written once, before the first block.
+
+A report is made from the folder alone, on any machine: so the configurations of kernels are compared while they are
+there, and their difference is kept. Nothing here knows QEMU.
+
+A virtual machine as a libvirt domain describes it, as far as it decides about its memory. Plain values.
+
+Sizes are bytes; `line` is where in the file it stands, from 1. Source: libvirt, "Domain XML format".
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-__all__ = [
-    "HARDWARE",
-    "PAGE_OF",
-    "Accelerator",
-    "Architecture",
-    "Backing",
-    "BackingCell",
-    "Disk",
-    "DiskFile",
-    "DiskFormat",
-    "Guest",
-    "Image",
-    "Initramfs",
-    "Kernel",
-    "Network",
-    "Pages",
-]
+from hugewise import reading
+from hugewise.errors import RunError
+from hugewise.files import write_whole
 
 Architecture = Literal["x86-64", "arm64"]
 Accelerator = Literal["kvm", "tcg"]
@@ -214,3 +212,205 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
     def opened(self) -> tuple[str, ...]:
         """The files of its disks, in the order in which QEMU knows them."""
         return tuple(file.path for disk in self.drives for file in disk.files)
+
+
+NAME = "guests.json"
+
+
+class Option(msgspec.Struct, frozen=True):
+    """A symbol that two kernels' configurations set differently, without `CONFIG_`; `n`: not set, or not there."""
+
+    symbol: str
+    baseline: str
+    kernel: str
+
+
+class KernelRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel that arms of the run boot.
+
+    name       the study's
+    had        how it was had: by a recipe of hugewise, by a Debian package, or by a file. Memory is compared only
+               between kernels that were had in the same way
+    base_page  bytes of its base page; null where its configuration is not known
+    differs    in which symbols from the baseline's kernel (of which it is empty); null where one of the two
+               configurations is not known
+    """
+
+    name: str
+    release: str
+    origin: str
+    sha256: str
+    had: Literal["build", "package", "path"]
+    base_page: int | None
+    differs: tuple[Option, ...] | None
+
+
+class GuestsRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of `guests.json`. `why`: how the accelerator was chosen; `baseline`: the kernel of the study's
+    baseline; `packages`: what the image is made of, with versions; `resident`: one guest is there for all attempts of a
+    session.
+    """
+
+    format: int = 1
+    arch: Architecture
+    accelerator: Accelerator
+    why: str
+    counting: bool
+    baseline: str
+    kernels: tuple[KernelRecord, ...]
+    packages: Mapping[str, str] = {}
+    resident: bool = False
+
+
+def write(folder: Path, record: GuestsRecord) -> str:
+    """Keep it in the run's folder; its SHA-256. Raises OSError."""
+    text = msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+    write_whole(folder / NAME, text)
+    return hashlib.sha256(text).hexdigest()
+
+
+def read(folder: Path, digest: str | None = None, *, demanded: bool = False) -> GuestsRecord | None:
+    """What was kept; None of a run without guests. `digest`: the SHA-256 that it must have where that is `demanded`.
+
+    Raises RunError where it cannot be read, or is not what was kept.
+    """
+    path = folder / NAME
+    try:
+        text = reading.kept(path)
+        found = reading.decoded(msgspec.json.Decoder(GuestsRecord), text)
+    except FileNotFoundError:
+        text, found = b"", None
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror}", hint="check its permissions") from None
+    except reading.UnreadableError as error:
+        raise RunError(
+            f"{path} cannot be read: {error}", hint="put a copy of it back, or start a new run of its study"
+        ) from None
+    if demanded and digest != (None if found is None else hashlib.sha256(text).hexdigest()):
+        raise RunError(f"{path} is not what the run began with", hint="put a copy of it back")
+    return found
+
+
+DiskKind = Literal["file", "block", "other"]
+
+
+class DomainPart(msgspec.Struct, frozen=True):
+    """Something of a domain that is named: what it is, in words, and its line."""
+
+    what: str
+    line: int
+
+
+class HugeWish(msgspec.Struct, frozen=True):
+    """A `<page>` of `<hugepages>`: its size in bytes (None: a bare `<hugepages/>`, the host's default), and the guest's
+    nodes that it is for (None: those that no other names).
+    """
+
+    size: int | None
+    nodes: frozenset[int] | None
+    line: int
+
+
+class DomainCell(msgspec.Struct, frozen=True, kw_only=True):
+    """A NUMA node of the guest. `shared`: `memAccess`, None where the domain decides; `bind`: the host's nodes."""
+
+    id: int
+    memory: int
+    cpus: tuple[int, ...]
+    line: int
+    shared: bool | None = None
+    bind: tuple[int, ...] | None = None
+
+
+class DomainDisk(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk: `source` is a path of this host where `kind` is file or block; `why`: why it cannot be had elsewhere."""
+
+    target: str
+    kind: DiskKind
+    source: str
+    format: str
+    device: str
+    readonly: bool
+    line: int
+    why: str = ""
+
+
+class Balloon(msgspec.Struct, frozen=True, kw_only=True):
+    """`<memballoon>` of another model than none."""
+
+    line: int
+    free_page_reporting: bool = False
+    deflates: bool = False
+
+
+class MemoryDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """`<memory model=...>` among the devices: dimm, virtio-mem, ...; its size and, of virtio-mem, its block."""
+
+    model: str
+    size: int
+    line: int
+    block: int | None = None
+
+
+class Domain(msgspec.Struct, frozen=True, kw_only=True):
+    """A domain.
+
+    memory     what it is given at boot, without memory devices; `current` what its balloon leaves it
+    cells      its NUMA nodes; none: one node with all of its memory
+    cpu        QEMU's CPU model; None: the host's own
+    pins       virtual CPU -> CPUs of the host
+    huge       what it asks of pools; none: ordinary memory
+    shared     whether other processes map its memory too: virtiofs and vhost-user need it
+    sharers    the devices that need it
+    assigned   devices of the host that it is given by VFIO: all of its memory is pinned
+    most       `<maxMemory>`, to which it may grow while it runs
+    limit      `<hard_limit>` of its cgroup
+    lines      where its other elements stand, by their tags
+    """
+
+    name: str
+    file: str
+    arch: str = "x86_64"
+    machine: str = ""
+    emulator: str | None = None
+    memory: int
+    current: int
+    vcpus: int = 1
+    cells: tuple[DomainCell, ...] = ()
+    cpu: str | None = None
+    pins: Mapping[int, tuple[int, ...]] = {}
+    huge: tuple[HugeWish, ...] = ()
+    source: Literal["anonymous", "file", "memfd"] | None = None
+    shared: bool = False
+    immediate: bool | None = None
+    unmerged: bool = False
+    locked: bool = False
+    disks: tuple[DomainDisk, ...] = ()
+    balloon: Balloon | None = None
+    sharers: tuple[DomainPart, ...] = ()
+    assigned: tuple[DomainPart, ...] = ()
+    plugged: tuple[MemoryDevice, ...] = ()
+    most: tuple[int, int] | None = None
+    limit: int | None = None
+    kernel: str | None = None
+    others: tuple[DomainPart, ...] = ()
+    lines: Mapping[str, int] = {}
+
+    @property
+    def nodes(self) -> tuple[tuple[int, int], ...]:
+        """Its NUMA nodes with their memory in bytes."""
+        return tuple((cell.id, cell.memory) for cell in self.cells) or ((0, self.memory),)
+
+    def page(self, node: int, default: int | None) -> int | None:
+        """Bytes of the pool's page that a node asks for; None: ordinary memory. `default`: the host's own size."""
+        mine = [wish for wish in self.huge if wish.nodes is not None and node in wish.nodes]
+        wish = next(iter(mine or [wish for wish in self.huge if wish.nodes is None]), None)
+        size = None if wish is None else wish.size or default
+        return None if size is None or size <= _BASE_PAGE else size
+
+    def at(self, line: int) -> str:
+        """The place that is named in messages."""
+        return f"{self.file}:{line}"
+
+
+_BASE_PAGE = 4096  # a <page> of it means ordinary memory

@@ -2,14 +2,23 @@
 
 Policies, settings, coverage and the runner touch a machine only through `Host`. Tests put a dictionary in its place,
 and a guest can later answer the same questions through its agent.
+
+Two clocks: the wall's, to show when something was, and the machine's own, to say how long it took.
+
+What was looked for on a machine, what was found, and the cure.
+
+The host of their own that clients run on, as a run is told of it and keeps it: nothing of it is secret.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Protocol
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Literal, Protocol
 
-__all__ = ["Host", "number_of", "text_of"]
+import msgspec
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
@@ -52,3 +61,61 @@ def number_of(host: Host, path: str) -> int | None:
     """The number in the file; None where there is none."""
     text = text_of(host, path)
     return int(text) if text is not None and _NUMBER.fullmatch(text) else None
+
+
+Moment = Annotated[float, msgspec.Meta(ge=0, lt=253402300800)]
+"""UTC epoch seconds before the year 10000: what a folder of somebody else says must be a date too."""
+
+
+def _since_boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Both in seconds.
+
+    wall   since the epoch, UTC. Anybody may set it, forwards and back: it is for display alone
+    up     since boot, which nobody can set. CLOCK_BOOTTIME, not CLOCK_MONOTONIC: that one stands still while a machine
+           is suspended, and a block that was broken off by a night's sleep would look like one that went on
+    """
+
+    wall: Callable[[], float] = time.time
+    up: Callable[[], float] = _since_boot
+
+
+CLOCK = Clock()
+"""Those of this machine."""
+
+State = Literal["ok", "limited", "missing"]
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One finding. `cure` is a command, or what else to do; None when nothing is missing or nothing helps.
+
+    `packages` are the Debian packages that a study lacks here by this finding.
+    """
+
+    section: str
+    name: str
+    state: State
+    finding: str
+    cure: str | None = None
+    packages: tuple[str, ...] = ()
+
+
+class ClientHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A host for clients.
+
+    name     what it is called
+    ssh      words for ssh(1) that reach it: options of the user's, and the target last
+    address  at which it is on the network that is measured over; servers see clients come from there
+    cpus     that clients have there; none: all
+    folder   in which hugewise has a folder of its own there while it runs
+    """
+
+    name: str
+    ssh: tuple[str, ...]
+    address: str
+    cpus: tuple[int, ...] = ()
+    folder: str = "/tmp"  # noqa: S108  (a new folder of mode 0700 in it)

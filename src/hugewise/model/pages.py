@@ -16,8 +16,6 @@ from hugewise.model.host import Host, text_of
 from hugewise.quantity import format_size
 from hugewise.reading import whole
 
-__all__ = ["HUGETLB", "THP", "PageKind", "PageSizes", "PageTarget", "page_flags_readable", "sizes_in"]
-
 THP = "/sys/kernel/mm/transparent_hugepage"
 HUGETLB = "/sys/kernel/mm/hugepages"
 

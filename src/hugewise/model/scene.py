@@ -22,29 +22,6 @@ import msgspec
 from hugewise.model.policy import Treatment
 from hugewise.model.workload import Launch, ParameterValue, RunsAs, Workload
 
-__all__ = [
-    "Act",
-    "Data",
-    "Far",
-    "Listens",
-    "Outputs",
-    "Part",
-    "Parted",
-    "Peer",
-    "Places",
-    "Quota",
-    "Reading",
-    "RoleUse",
-    "Says",
-    "Scene",
-    "Server",
-    "Staged",
-    "Step",
-    "Window",
-    "Write",
-    "counted",
-]
-
 Role = Literal["sut", "client"]
 
 # Which of a server's memory the policy is about. `all`: all anonymous, shared and hugetlb memory of its process.
@@ -67,7 +44,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     ports: tuple[int, ...] = ()
 
 
-class Far(msgspec.Struct, frozen=True, kw_only=True):
+class RemoteEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The host of their own that a scene's clients are on, and the way between the two.
 
     address   of this host, at which servers listen for them
@@ -119,7 +96,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     sut: tuple[int, ...]
     client: tuple[int, ...]
     peer: Peer = Peer()
-    far: Far | None = None
+    far: RemoteEndpoint | None = None
     idle: float = 0.0
     cwd: str | None = None
 
@@ -147,7 +124,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     stdin: str | None = None
 
 
-class Listens(msgspec.Struct, frozen=True, kw_only=True):
+class PortReady(msgspec.Struct, frozen=True, kw_only=True):
     """One of a server's processes listens: at this TCP port of this host, or at this unix socket; where neither is
     named, at any. Nobody connects to see it.
     """
@@ -156,7 +133,7 @@ class Listens(msgspec.Struct, frozen=True, kw_only=True):
     path: str | None = None
 
 
-class Says(msgspec.Struct, frozen=True):
+class OutputReady(msgspec.Struct, frozen=True):
     """A server has printed something that this regular expression matches, in multi-line mode."""
 
     pattern: str
@@ -178,7 +155,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     argv: tuple[str, ...]
-    ready: Step | Listens | Says
+    ready: Step | PortReady | OutputReady
     port: int | None = None
     environment: Mapping[str, str] = {}
     ready_within: float = 60.0

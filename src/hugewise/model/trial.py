@@ -16,24 +16,11 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.model.clock import Moment
+from hugewise.model.host import Moment
+from hugewise.model.over_time import SamplerUse, Stall
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Mechanism
-from hugewise.model.sampled import SamplerUse, Stall
 from hugewise.model.workload import Proof
-
-__all__ = [
-    "BESIDE",
-    "Attempt",
-    "AttemptState",
-    "Block",
-    "BlockState",
-    "Delivery",
-    "DeliveryThreshold",
-    "Judged",
-    "Trial",
-    "at_fault",
-]
 
 AttemptState = Literal["accepted", "failed", "rejected", "abandoned"]
 BlockState = Literal["complete", "incomplete", "disturbed"]

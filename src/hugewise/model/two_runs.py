@@ -1,4 +1,7 @@
-"""Two runs held against each other, as types: the JSON of `hugewise compare`."""
+"""Two runs held against each other, as types: the JSON of `hugewise compare`.
+
+The level of an arm: what its values were by themselves, whatever they are held against.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,35 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.model.arm_level import ArmLevel
-from hugewise.model.results import Verdict
+from hugewise.model.results import ArmSummary, Verdict
 
-__all__ = [
-    "Aspect",
-    "EffectOfRun",
-    "LevelBeside",
-    "MetricBeside",
-    "Relation",
-    "RunDifference",
-    "RunOfTwo",
-    "TwoEffects",
-    "TwoRuns",
-]
+
+class ArmLevel(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of one arm: in the metric's unit, over its accepted attempts in complete blocks. `low` and `high` are
+    the 5% and the 95% quantile.
+    """
+
+    arm: str
+    n: int
+    failed: int
+    median: float | None
+    low: float | None
+    high: float | None
+    delivered_share: float | None
+
+    @classmethod
+    def of(cls, one: ArmSummary) -> ArmLevel:
+        """What the summary has of it."""
+        return cls(
+            arm=one.arm,
+            n=one.n,
+            failed=one.failed,
+            median=one.median,
+            low=one.quantiles.get("0.05"),
+            high=one.quantiles.get("0.95"),
+            delivered_share=one.delivered_share,
+        )
+
 
 Aspect = Literal["study", "host", "page settings", "versions", "run"]
 Relation = Literal["higher", "lower", "alike", "not told apart", "not comparable"]

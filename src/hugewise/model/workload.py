@@ -13,28 +13,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from hugewise.model.deployment import DeployedFile
 from hugewise.model.metric import Metric
-from hugewise.model.policy import Treatment
-
-__all__ = [
-    "MARKS",
-    "Configuration",
-    "Configured",
-    "Direct",
-    "Hearing",
-    "Laid",
-    "Launch",
-    "Missing",
-    "OwnPool",
-    "Parameter",
-    "ParameterValue",
-    "Proof",
-    "RunsAs",
-    "StandIn",
-    "Workload",
-    "without_defaults",
-]
+from hugewise.model.policy import DeployedFile, Treatment
 
 Configuration = tuple[Mapping[str, str], tuple[DeployedFile, ...]]
 """The variables that a server is started with, and the files that configure it."""

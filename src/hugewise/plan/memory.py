@@ -1,37 +1,40 @@
-"""What memory a plan needs of the machine: pages of the hugetlb pools, and bytes to touch before it starts. Pure."""
+"""What memory a plan needs of the machine: pages of the hugetlb pools, and bytes to touch before it starts. Pure.
+
+What of a plan this host has room for beside what runs on it already: asked before any pool is filled. Pure but for
+the files that are read through `Host`.
+
+A kernel that is asked for pages of a pool frees whatever it can for them. So it is not asked for more than what is free
+less a margin: a host whose memory was taken for a measurement swaps, or kills what it was there for.
+
+What cells of aged memory need: bytes of memory and of swap, time, in words for the reader.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from hugewise.errors import HugewiseError
-from hugewise.host.pool import Where
+from hugewise.host.pool import Where, not_taken_yet
+from hugewise.machine.proc import meminfo
+from hugewise.model import age, randomisation
+from hugewise.model.age import AGES
 from hugewise.model.design import SEQUENTIAL
+from hugewise.model.host import Host, text_of
+from hugewise.model.pages import THP
 from hugewise.model.policy import laid_pool
 from hugewise.model.results import LeftOut
 from hugewise.model.scene import Staged
-from hugewise.plan.plan import Arm, Cell, Plan
+from hugewise.plan.arms import Arm, margin
+from hugewise.plan.plan import Cell, Plan
 from hugewise.quantity import format_size, readable_size
 
 # Of the free memory: the rest is for the page cache of the data, and for what the kernel keeps.
 _USABLE = 0.8
 _FEWEST = 2
-
-__all__ = [
-    "by_size",
-    "bytes_to_touch",
-    "fitting",
-    "keep",
-    "left",
-    "pool_pages",
-    "taken",
-    "with_at_most",
-    "without_short_pools",
-]
 
 
 def pool_pages(plan: Plan, guest: int = 0, *, privileged: bool = False) -> dict[Where, int]:
@@ -133,11 +136,11 @@ def _without_crowding(plan: Plan, free: int) -> Plan:
                 f"beside {cell.baseline} it needs {needed} in all, and {given} are free: in a resident design both are"
             )
             left_out.append(LeftOut(cell.id, arm.name, f"{why} there at once; {SEQUENTIAL} has one at a time"))
-        keep(cells, left_out, cell, kept)
-    return left(plan, cells, left_out, f"free memory; {SEQUENTIAL} has one arm at a time")
+        add_cell(cells, left_out, cell, kept)
+    return plan_of_cells(plan, cells, left_out, f"free memory; {SEQUENTIAL} has one arm at a time")
 
 
-def keep(cells: list[Cell], left_out: list[LeftOut], cell: Cell, kept: Sequence[Arm]) -> None:
+def add_cell(cells: list[Cell], left_out: list[LeftOut], cell: Cell, kept: Sequence[Arm]) -> None:
     """Add the cell with the arms that are kept, where these can be compared."""
     if len(kept) > 1 and any(arm.name == cell.baseline for arm in kept):
         cells.append(msgspec.structs.replace(cell, arms=tuple(kept)))
@@ -145,14 +148,14 @@ def keep(cells: list[Cell], left_out: list[LeftOut], cell: Cell, kept: Sequence[
         left_out.append(LeftOut(cell.id, "*", "nothing is left to compare"))
 
 
-def left(plan: Plan, cells: Sequence[Cell], left_out: Sequence[LeftOut], cure: str) -> Plan:
+def plan_of_cells(plan: Plan, cells: Sequence[Cell], left_out: Sequence[LeftOut], cure: str) -> Plan:
     """The plan with these cells alone. Raises HugewiseError, with the cure, where there is none."""
     if not cells:
         raise HugewiseError("no cell is left to run: " + "; ".join(left.reason for left in left_out), hint=cure)
     return msgspec.structs.replace(plan, cells=tuple(cells), left_out=tuple(left_out))
 
 
-def taken(cell: Cell, arm: Arm, guest: int, *, privileged: bool) -> tuple[int, int]:
+def bytes_taken(cell: Cell, arm: Arm, guest: int, *, privileged: bool) -> tuple[int, int]:
     """Bytes of this host that the arm takes by itself: of pools that are filled for it, and as a guest beside them."""
     pools = sum(size * pages for (size, _), pages in _pages(cell, arm, guest).items())
     return pools if _filled(arm, privileged=privileged) else 0, _beside_pools(cell, arm, guest) if guest else 0
@@ -218,5 +221,121 @@ def without_short_pools(
                 left_out.append(LeftOut(cell.id, arm.name, "; ".join(short)))
             else:
                 kept.append(arm)
-        keep(cells, left_out, cell, kept)
-    return left(plan, cells, left_out, "free memory, or reserve huge pages at boot")
+        add_cell(cells, left_out, cell, kept)
+    return plan_of_cells(plan, cells, left_out, "free memory, or reserve huge pages at boot")
+
+
+class HostRoom(msgspec.Struct, frozen=True):
+    """Bytes of a host: `free` as MemAvailable says, `total`, and what virtual machines of others may `yet` take."""
+
+    free: int
+    total: int
+    yet: int = 0
+
+    @property
+    def usable(self) -> int:
+        """What a run may take of it."""
+        return max(0, self.free - self.yet - margin(self.total))
+
+    def __str__(self) -> str:
+        others = f", running virtual machines may still take {readable_size(self.yet)}" if self.yet else ""
+        kept = readable_size(margin(self.total))
+        return f"{readable_size(self.free)} of this host are free{others}, and {kept} are left to it in any case"
+
+
+def of_host(host: Host) -> HostRoom | None:
+    """What this host has now; None where it does not say."""
+    known = meminfo(host)
+    if "MemAvailable" not in known or "MemTotal" not in known:
+        return None
+    return HostRoom(known["MemAvailable"], known["MemTotal"], not_taken_yet(host))
+
+
+def within(plan: Plan, room: HostRoom | None, guest: int = 0, *, privileged: bool = False) -> Plan:
+    """The plan without the arms that there is no room for, those that need most first. `guest`, `privileged`: as for
+    `memory.pool_pages`; None: what is free is not known. Raises HugewiseError where nothing is left.
+    """
+    if room is None:
+        return plan
+    while (needed := _needed(plan, guest, privileged=privileged)) > room.usable:
+        taken = [
+            (*bytes_taken(cell, arm, guest, privileged=privileged), arm.name != cell.baseline, cell, arm)
+            for cell in plan.cells
+            for arm in cell.arms
+        ]
+        # What is in pools stays there from the first attempt to the last; of equal ones a baseline goes last.
+        *most, _, cell, arm = max(taken, key=lambda each: each[:3])
+        if not any(most):
+            return plan
+        plan = _without(plan, cell, arm, f"needs {readable_size(needed)} of this host at a time; {room}")
+    return plan
+
+
+def _needed(plan: Plan, guest: int, *, privileged: bool) -> int:
+    """Bytes of all pools, which are there together, and of the largest block beside them."""
+    pools = pool_pages(plan, guest, privileged=privileged)
+    beside = bytes_to_touch(plan, guest) if guest and plan.cells else 0
+    return sum(size * pages for (size, _), pages in pools.items()) + beside
+
+
+def _without(plan: Plan, of: Cell, gone: Arm, why: str) -> Plan:
+    cells: list[Cell] = []
+    left_out = [*plan.left_out, LeftOut(of.id, gone.name, why)]
+    for cell in plan.cells:
+        if cell.id != of.id:
+            cells.append(cell)
+        else:
+            add_cell(cells, left_out, cell, [arm for arm in cell.arms if arm.name != gone.name])
+    return plan_of_cells(plan, cells, left_out, "end what uses this host's memory, or ask for less of it")
+
+
+_BLOCK_S = 0.005  # to take a block of 2 MiB, split it and give it back: 2 to 10 ms were measured
+_LARGER = 1.25
+_IN_A_ROW = 4  # blocks
+
+
+def need(cell: Cell) -> int:
+    """The most bytes that an arm of the cell uses beside pools, as far as its workload knows; at most its limit."""
+    known = max(cell.workload.memory(arm.treatment, cell.given(arm)) for arm in cell.arms)
+    return known if cell.memory is None else min(known or cell.memory, cell.memory)
+
+
+def swap_bytes(cells: Iterable[Cell]) -> int:
+    """The size of the swap file for these cells: what they are known to need, or as much as their limit; 0 for none."""
+    wanted = [
+        max(cell.memory or 0, *(cell.workload.memory(arm.treatment, cell.given(arm)) for arm in cell.arms))
+        for cell in cells
+        if age.pressed(cell.memory_age)
+    ]
+    return int(_LARGER * max(wanted, default=0)) >> 20 << 20
+
+
+def due(cells: Sequence[Cell], closed: Mapping[str, int]) -> Cell:
+    """Which of these open cells the next block belongs to, where so many blocks are closed by cell: `coin.next_cell`,
+    but that cells whose memory has aged have some blocks in a row. It takes long to bring it from one age to another.
+    """
+    if all(cell.memory_age == "fresh" for cell in cells):
+        chosen = randomisation.next_cell([cell.id for cell in cells], closed)
+        return next(cell for cell in cells if cell.id == chosen)
+    known = [(closed.get(cell.id, 0), AGES.index(cell.memory_age), cell) for cell in cells]
+    return min(known, key=lambda each: (each[0] // _IN_A_ROW, each[1], each[0]))[2]
+
+
+def costs(cells: Iterable[Cell], host: Host) -> tuple[str, ...]:
+    """What a run does for cells of aged memory, and how long it takes, in words."""
+    cells = tuple(cells)
+    told = []
+    if several := [cell.id for cell in cells if age.fragmented(cell.memory_age)]:
+        known = meminfo(host)
+        pmd = int(text_of(host, f"{THP}/hpage_pmd_size") or 0) or 2 << 20
+        free = known.get("MemAvailable", 0)
+        seconds = free / pmd * _BLOCK_S * (pmd / (2 << 20))
+        again = ", and again after blocks of fresh memory" if len(several) < len(cells) else ""
+        told.append(
+            f"the free memory is fragmented for {', '.join(several)}: about {seconds:.0f} s the first time{again} (in a"
+            " virtual machine whose memory was never used up to five times that), below a second before each other"
+            f" attempt; {readable_size(known.get('MemTotal', 0) // 4)} of available memory stay for others"
+        )
+    if size := swap_bytes(cells):
+        told.append(f"a swap file of {readable_size(size)} is made beside the results, and removed at the end")
+    return tuple(told)

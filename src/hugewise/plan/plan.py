@@ -2,6 +2,8 @@
 
 Pure but for the files that policies read through `Host`. Mistakes of the study that only show here (an unknown policy,
 workload, parameter or metric) raise StudyError; what the machine cannot offer is left out before anything runs.
+
+Why this host cannot have its memory aged for a cell, or None when it can.
 """
 
 from __future__ import annotations
@@ -14,27 +16,61 @@ import msgspec
 
 from hugewise.errors import UserError
 from hugewise.host.account import account
-from hugewise.model import design
+from hugewise.machine.proc import meminfo
+from hugewise.model import age, design
 from hugewise.model.age import MemoryAge
 from hugewise.model.design import Kind
-from hugewise.model.host import Host
+from hugewise.model.host import Host, text_of
 from hugewise.model.metric import Metric
-from hugewise.model.pages import PageSizes
+from hugewise.model.pages import THP, PageSizes
 from hugewise.model.policy import Mechanism, Policy
 from hugewise.model.results import LeftOut
 from hugewise.model.scene import Parted, Staged
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import Laid, Missing, ParameterValue, Workload
-from hugewise.plan import aged_hosts
-from hugewise.plan.arms import Arm, Platform
+from hugewise.plan.arms import Arm, GuestHouse, Platform, Venue, in_guests, margin, on_host
 from hugewise.plan.cells import Resolved, resolve
-from hugewise.plan.venue import GuestHouse, Venue, in_guests, margin, on_host
 from hugewise.quantity import parse_cpus, readable_size
 from hugewise.study.keys import Place
 from hugewise.study.study import Study
 from hugewise.study.tables import Slots
 
-__all__ = ["EVERY", "Arm", "Cell", "Plan", "plan"]
+_LEAST = 4 << 30  # of memory: a quarter is left to others, and the rest is to be many times what one workload uses
+
+
+def ageing_refusal(wanted: MemoryAge, host: Host) -> str | None:
+    """Why this host cannot have its memory aged so, with the cure, or None when it can."""
+    if wanted == "fresh":
+        return None
+    if not host.privileged():
+        return "ageing this host's memory needs root"
+    return (_unfragmentable(host) if age.fragmented(wanted) else None) or (
+        _unpressable(host) if age.pressed(wanted) else None
+    )
+
+
+def _unfragmentable(host: Host) -> str | None:
+    if text_of(host, f"{THP}/hpage_pmd_size") is None:
+        return "the kernel has no transparent huge pages: nothing is lost to it in fragmented memory"
+    for path in ("/proc/buddyinfo", "/proc/zoneinfo"):
+        if text_of(host, path) is None:
+            return f"whether memory is fragmented cannot be seen: {path} cannot be read"
+    total = meminfo(host).get("MemTotal", 0)
+    if total < _LEAST:
+        least = readable_size(_LEAST)
+        return f"this machine has {readable_size(total)} of memory: fragmenting it is for {least} and more"
+    return None
+
+
+def _unpressable(host: Host) -> str | None:
+    if text_of(host, "/proc/swaps") is None:
+        return "the kernel has no swap (CONFIG_SWAP)"
+    groups = text_of(host, "/proc/self/cgroup") or ""
+    first = any("memory" in line.split(":")[1].split(",") for line in groups.splitlines() if line.count(":") >= 2)
+    if not first and "memory" not in (text_of(host, "/sys/fs/cgroup/cgroup.controllers") or "").split():
+        return "there is no memory cgroup, whose limit would make programs swap"
+    return None
+
 
 EVERY = "*"  # in LeftOut: every cell, or every policy of the cell
 
@@ -133,7 +169,7 @@ def plan(  # noqa: PLR0917 (the study, the two registries, and the machine's thr
     offline = _offline(study.design.places, host)
     with venue.within():
         for one in resolved:
-            planned = _offer(one, study, offered, offline or aged_hosts.refusal(one.memory_age, host), venue)
+            planned = _offer(one, study, offered, offline or ageing_refusal(one.memory_age, host), venue)
             left_out += planned.left_out
             cells += planned.cells
     return Plan(tuple(cells), tuple(left_out))

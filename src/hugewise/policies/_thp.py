@@ -12,28 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from hugewise.deployment import host as host_files
+from hugewise.deployment import configuration as host_files
 from hugewise.host import knob
-from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import THP, PageSizes
-from hugewise.model.policy import Mechanism, Treatment
-
-__all__ = [
-    "ADVISED_MALLOC",
-    "SHMEM_TOP",
-    "added",
-    "beside",
-    "decides",
-    "deploy",
-    "folder",
-    "follow_top",
-    "has_thp",
-    "mode",
-    "needs_thp",
-    "top_mode",
-    "turn_all",
-]
+from hugewise.model.policy import Deployment, Mechanism, Treatment
 
 # glibc's malloc advises huge pages for its own memory, but only while the top-level `enabled` says madvise.
 ADVISED_MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
@@ -152,6 +135,6 @@ def added(treatment: Treatment, *, shared: bool = False) -> dict[str, str]:
     }
 
 
-def beside(treatment: Treatment) -> dict[str, str]:
+def pool_side_settings(treatment: Treatment) -> dict[str, str]:
     """What a study has set beside pages of a pool: that transparent ones are off for the rest is no part of it."""
     return {path: value for path, value in added(treatment).items() if value != "never"}

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget
-from hugewise.model.policy import Mechanism, Policy, Treatment
+from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.policies import _thp
-
-__all__ = ["policies"]
 
 
 class AsIs:

@@ -12,17 +12,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-from hugewise.deployment import host as host_files
+from hugewise.deployment import configuration as host_files
 from hugewise.host.pool import available, pool_folder
 from hugewise.machine.proc import meminfo
-from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget
-from hugewise.model.policy import Mechanism, Policy, Treatment
+from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.policies import _thp
 from hugewise.quantity import format_size
-
-__all__ = ["HugeTlb", "policies"]
 
 
 def _default_size(host: Host) -> int | None:
@@ -71,7 +68,7 @@ class HugeTlb:
         """The same; `default`: its size is the one that vm.nr_hugepages counts."""
         pages = max(1, -(-pool_bytes // self._size))
         path = f"{pool_folder(self._size)}/nr_hugepages"
-        more = _thp.beside(treatment)
+        more = _thp.pool_side_settings(treatment)
         wanted = {**more, path: str(pages)}
         at_boot = host_files.sysctl(pages) if default and not more else host_files.tmpfiles(wanted)
         words = (f"hugepagesz={format_size(self._size).upper()}", f"hugepages={pages}")

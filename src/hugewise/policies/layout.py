@@ -13,14 +13,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget
-from hugewise.model.policy import Mechanism, Policy, Treatment
+from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.policies import _thp, hugetlb
 from hugewise.quantity import format_size
-
-__all__ = ["policies"]
 
 _BASE, _PMD = 4096, 2 << 20  # those that the library knows
 _POOLS = (2 << 20, 1 << 30)

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import THP, PageSizes, PageTarget
-from hugewise.model.policy import Mechanism, Policy, Treatment
+from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.policies import _thp
 from hugewise.quantity import format_size
-
-__all__ = ["policies"]
 
 
 class MultiSize:

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget
-from hugewise.model.policy import Mechanism, Policy, Treatment
+from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.policies.hugetlb import HugeTlb
 from hugewise.quantity import format_size
-
-__all__ = ["policies"]
 
 
 class Reserved:

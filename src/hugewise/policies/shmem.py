@@ -16,16 +16,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import THP, PageSizes
-from hugewise.model.policy import Mechanism, Policy, Treatment
+from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.policies import _thp
 from hugewise.policies.mthp import MultiSize
 from hugewise.policies.thp import Thp
 from hugewise.quantity import format_size
-
-__all__ = ["policies"]
 
 _GIVEN = ("always", "force")  # where a program need not advise
 

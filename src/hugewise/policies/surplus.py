@@ -14,19 +14,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from hugewise.deployment import host as host_files
+from hugewise.deployment import configuration as host_files
 from hugewise.host.pool import pool_folder
-from hugewise.machine.free_memory import largest_block
-from hugewise.machine.proc import meminfo
-from hugewise.model.deployment import Deployment
+from hugewise.machine.proc import largest_block, meminfo
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
-from hugewise.model.policy import Mechanism, Policy, Treatment
+from hugewise.model.policy import Deployment, Mechanism, Policy, Treatment
 from hugewise.policies import _thp
 from hugewise.policies.hugetlb import HugeTlb
 from hugewise.quantity import format_size
-
-__all__ = ["policies"]
 
 
 class Surplus:
@@ -58,7 +54,7 @@ class Surplus:
 
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
         """As many pages as the workload mapped may be made, and what a study has set beside that."""
-        wanted = {**_thp.beside(treatment), self._knob: str(max(1, -(-pool_bytes // self._size)))}
+        wanted = {**_thp.pool_side_settings(treatment), self._knob: str(max(1, -(-pool_bytes // self._size)))}
         return Deployment(
             files=(
                 host_files.now(wanted, f"cat {pool_folder(self._size)}/surplus_hugepages  # while the program runs"),

@@ -12,8 +12,6 @@ from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report.document import Section, table
 from hugewise.report.sentences import SYMBOLS, effect_of
 
-__all__ = ["carried"]
-
 _DECIDED = ("better", "worse", "equivalent")
 
 

@@ -28,8 +28,6 @@ from hugewise.study.keys import Key, Name, Place
 from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
 
-__all__ = ["NAME", "CellList", "First", "Listed", "beside", "of_study", "read"]
-
 NAME = "cells.toml"
 _MOST = 1 << 20  # bytes
 

@@ -12,13 +12,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from hugewise.model.published_rows import Beside, Level, Measured
-from hugewise.model.results import Comparison, Results, Spread
+from hugewise.model.results import Beside, Comparison, Level, Measured, Results, Spread
 from hugewise.model.trial import Attempt
 from hugewise.report.sections.beside import published_words
 from hugewise.visible import printable
-
-__all__ = ["attempt_lines", "attempts", "comparisons", "field", "published"]
 
 _ATTEMPT = (
     *("run", "session", "block", "cell", "arm", "baseline", "policy", "mechanism", "order", "slot", "number", "state"),

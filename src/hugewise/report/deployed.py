@@ -14,20 +14,17 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise.beneath import Folder
-from hugewise.deployment.evidence import with_evidence
-from hugewise.deployment.program import BY_HAND, LAUNCHER, of_unit
+from hugewise.beneath import DirFd
+from hugewise.deployment.configuration import with_evidence
+from hugewise.deployment.program import BY_HAND, LAUNCHER, UnitStart, completed, of_unit
 from hugewise.deployment.quoting import plain, shell_words, unit_name
-from hugewise.deployment.unit_start import UnitStart, completed
 from hugewise.errors import StorageError, UserError
 from hugewise.model.answer import CellAnswer
-from hugewise.model.deployment import DeployedFile, Deployment
+from hugewise.model.policy import DeployedFile, Deployment
 from hugewise.model.results import CellResult, Results
 from hugewise.report.cell_answers import answers
 from hugewise.report.sentences import arm_of, sentence, strength, winners
 from hugewise.visible import printable
-
-__all__ = ["Recommended", "must_be_empty", "recommended", "write_files"]
 
 _GUEST = "in-the-guest"
 _README = "README.md"
@@ -173,7 +170,7 @@ def must_be_empty(output: Path) -> None:
         pass
 
 
-def _emptied(output: Path) -> Folder:
+def _emptied(output: Path) -> DirFd:
     """The folder, which holds nothing yet."""
     from hugewise.report.write import held_folder  # noqa: PLC0415  (fonts and figures behind it)
 
@@ -188,7 +185,7 @@ def _emptied(output: Path) -> Folder:
     return held
 
 
-def _put(held: Folder, path: str, content: str, kind: str) -> None:
+def _put(held: DirFd, path: str, content: str, kind: str) -> None:
     its = held.status()
     theirs = os.geteuid() == 0 and its.st_uid != 0  # whom root works for
     mode = 0o755 if kind in ("script", "launcher") else 0o644

@@ -1,6 +1,8 @@
 """A report as values: a title and sections of blocks. Each renderer (`html`, `markdown`, `terminal`) knows every block.
 
 A text is anything that was measured or read: renderers make it one line and escape it, so that no builder has to.
+
+Names of files that hold the figures of a cell.
 """
 
 from __future__ import annotations
@@ -12,23 +14,6 @@ from typing import Any, Literal
 
 from hugewise.report.sentences import Finding
 from hugewise.visible import printable
-
-__all__ = [
-    "NAMED",
-    "Block",
-    "Bundle",
-    "Commands",
-    "Document",
-    "Figure",
-    "Folded",
-    "Heading",
-    "Headline",
-    "Line",
-    "Note",
-    "Only",
-]
-__all__ += ["Points", "Ran", "Section", "Table", "Verdict", "Verdicts", "Words", "brief", "figures", "some", "table"]
-
 
 NAMED = re.compile(r"`([A-Za-z0-9/][A-Za-z0-9._:=/-]{0,79})`")
 """A name in a sentence, of a policy or a file: between backticks. `split` gives the text and the names in turn."""
@@ -268,3 +253,16 @@ def figures(document: Document) -> Iterator[Figure]:
 
     for section in document.sections:
         yield from within(section.blocks)
+
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
+
+
+def file_name(number: int, text: str) -> str:
+    """The stem of the files of the cell `number` called `text`: `1-chase-bytes=1g`.
+
+    Safe on any file system: ASCII, no separator, at most 60 characters of the text. The number keeps names apart
+    whose texts differ only in characters that had to be replaced, or in capitals.
+    """
+    safe = _UNSAFE.sub("-", text).strip("-.")[:60].rstrip("-.")
+    return f"{number}-{safe}" if safe else str(number)

@@ -30,8 +30,6 @@ from hugewise.errors import StorageError
 from hugewise.processes import die_with_parent
 from hugewise.report import images
 
-__all__ = ["Drawing", "DrawnFigure", "begun", "drawn"]
-
 
 class DrawnFigure(NamedTuple):
     """A figure as `images.render` makes it, and as `images.png` does where its process had the time: else empty."""
@@ -49,7 +47,7 @@ _NOTHING = {"data": {"values": []}, "mark": "bar"}
 
 
 @contextmanager
-def begun(expected: int) -> Iterator[Drawing | None]:
+def start_drawing(expected: int) -> Iterator[Drawing | None]:
     """The process that is to draw about so many figures; None where they are not worth its start, or there is none."""
     process = _beside() if expected >= _MANY and len(os.sched_getaffinity(0)) > 1 else None
     if process is None:
@@ -68,7 +66,7 @@ def drawn(specs: Sequence[Mapping[str, Any]], process: Drawing | None = None) ->
     none. `process`: the one that has `begun`, which draws these alone.
     """
     with ExitStack() as stack:
-        process = process or stack.enter_context(begun(len(specs)))
+        process = process or stack.enter_context(start_drawing(len(specs)))
         if process is None:
             yield (DrawnFigure(images.render(spec)) for spec in specs)
             return

@@ -1,32 +1,330 @@
-"""The reports of `hugewise analyze`: what the data say, what their layout cannot support, and all figures."""
+"""The reports of `hugewise analyze`: what the data say, what their layout cannot support, and all figures.
+
+Three questions that every such sample raises, answered in sentences made from its figures.
+
+Is it normal? Do the outliers invalidate the margin of error? Why is the spread so large? They were left open by the
+study of 2021 on transparent against static huge pages in virtual machines; the figures of a sample answer the first
+two, and of the third what the data can show: which part is outliers, drift, sessions or the machine's common state.
+
+The tables of `hugewise analyze`, as text.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hugewise.external.compare import effective
-from hugewise.external.types import ExternalComparison, ExternalResults, MetricResults, encode
-from hugewise.report import answers, numbers
+from hugewise.external.compare import ArmFigures, ExternalComparison, ExternalResults, MetricResults, effective, encode
 from hugewise.report import document as doc
-from hugewise.report.external_tables import (
-    figures_table,
-    margins_table,
-    medians_table,
-    outliers_table,
-    quantiles_table,
-    unit_of,
-)
+from hugewise.report import numbers
+from hugewise.report.document import Table, file_name, table
 from hugewise.report.figures.sample import autocorrelations, histogram, in_time_order, qq_plot
 from hugewise.report.figures.theme import palette
-from hugewise.report.names import file_name
 from hugewise.report.numbers import NOTHING, Scale
-from hugewise.report.plain import plain
-from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, better_direction, interval_words, tier_name
+from hugewise.report.sentences import EXACT_LEGEND, LEGEND_TITLE, better_direction, interval_words, plain, tier_name
 from hugewise.report.write import write_document
+from hugewise.stats.classical import Figures
 from hugewise.visible import printable
 
-__all__ = ["report", "sentence", "write"]
+QUESTIONS = (
+    "Are the values normally distributed?",
+    "Do the outliers invalidate the margin of error?",
+    "Why is the spread what it is?",
+)
+
+_FEW = 20  # values below which a test of normality finds only gross departures
+_MANY = 2000  # values above which it finds departures that no mean would feel
+_STRAIGHT = 0.99  # correlation of a Q-Q plot that looks straight
+
+
+def normality_answer(arm: ArmFigures) -> Iterator[str]:
+    """Whether the arm's values are normal, how sure the tests can be, and whether it matters for the mean."""
+    shown, told = arm.figures, arm.figures.normality
+    if told is None:
+        yield f"{arm.arm}: {shown.n} values, too few or too equal to tell."
+        return
+    rejected = told.anderson_p < 0.01
+    straight = told.correlation >= _STRAIGHT
+    answer = "not normal" if rejected and not straight else "near normal" if straight else "cannot be told"
+    if not rejected and not straight:
+        answer = "no departure shown"
+    p = "p < 1e-9" if told.anderson_p < 1e-9 else f"p = {told.anderson_p:.2g}"
+    yield (
+        f"{arm.arm}: {answer}. Anderson-Darling A² = {told.anderson:.3g} ({p}), Shapiro-Wilk W = {told.shapiro:.4f}"
+        + (f" on {told.shapiro_n:,} of the {told.n:,} order statistics" if told.shapiro_n < told.n else "")
+        + f"; skewness {_signed(shown.skewness)}, excess kurtosis {_signed(shown.kurtosis)} (normal: 0 and 0); "
+        f"correlation of the Q-Q plot {told.correlation:.4f} (normal: 1)."
+    )
+    if told.n < _FEW:
+        yield f"With {told.n} values such a test finds only gross departures: passing it shows little."
+    elif told.n >= _MANY and rejected:
+        yield (
+            f"With {told.n:,} values such a test rejects for departures that no mean would feel, so the size matters "
+            f"more than the p value: {_bulk(shown)}."
+        )
+    yield from _mean_is_normal(shown)
+
+
+def _bulk(shown: Figures) -> str:
+    told = shown.normality
+    bulk = shown.beyond[0].correlation if shown.beyond else None
+    if told is None or bulk is None:
+        return "see the Q-Q plot"
+    if bulk >= _STRAIGHT > told.correlation:
+        return (
+            f"without the {shown.beyond[0].count} values beyond 3 standard deviations the Q-Q plot is straight "
+            f"(correlation {bulk:.4f}): a normal bulk with a tail that is not"
+        )
+    if bulk >= _STRAIGHT:
+        return f"the Q-Q plot is straight with its outliers ({told.correlation:.4f}) and without ({bulk:.4f})"
+    return f"the bulk itself is not normal (correlation {bulk:.4f} without what lies beyond 3 standard deviations)"
+
+
+def _mean_is_normal(shown: Figures) -> Iterator[str]:
+    if shown.misses is None or shown.skewness is None:
+        return
+    nominal = (1 - shown.confidence) / 2
+    below, above = shown.misses
+    of_mean = abs(shown.skewness) / math.sqrt(shown.n)
+    level = numbers.percent(shown.confidence)
+    if min(below, above) <= 0 or max(below, above) > 3 * nominal:
+        yield (
+            f"What an interval needs is that the mean is normal, not the values. Here the skewness of the mean "
+            f"({of_mean:.2g}) is still so large that the {level} interval cannot be trusted at its ends: take a lower "
+            "confidence, or more values."
+        )
+        return
+    if max(below, above) < 1.05 * nominal:
+        yield (
+            f"What an interval needs is that the mean is normal, not the values: with a skewness of {of_mean:.2g} the "
+            f"mean of {shown.n:,} is as normal as the {level} interval needs."
+        )
+        return
+    yield (
+        f"What an interval needs is that the mean is normal, not the values: the skewness of the mean of {shown.n:,} "
+        f"is {of_mean:.2g}. By it the {level} interval lies wholly below the true mean with chance {below:.2g} "
+        f"and wholly above it with {above:.2g}, instead of {nominal:.2g} each; together that is the nominal "
+        f"{2 * nominal:.2g}, if the values are independent."
+    )
+
+
+def outlier_answer(arm: ArmFigures, unit: Scale, effective: float) -> Iterator[str]:
+    """How many there are, what they carry, the margin with and without them, and what threatens it more."""
+    shown = arm.figures
+    if not shown.beyond or shown.margin is None:
+        yield f"{arm.arm}: {shown.n} values, too few or too equal to tell."
+        return
+    three, six = shown.beyond
+    level = numbers.percent(shown.confidence)
+    yield (
+        f"{arm.arm}: {three.count:,} of {shown.n:,} values lie beyond 3 standard deviations (a normal sample has "
+        f"{_expected(three.expected)}) and {six.count:,} beyond 6 ({_expected(six.expected)})."
+    )
+    if three.count == 0:
+        yield f"There is none to weigh: the {level} margin of error is ±{unit.text(shown.margin, shown.margin)}."
+    else:
+        yield from _with_and_without(shown, unit)
+    yield from _independence(arm, unit, effective)
+
+
+def _with_and_without(shown: Figures, unit: Scale) -> Iterator[str]:
+    three, six = shown.beyond
+    level, margin = numbers.percent(shown.confidence), shown.margin or 0.0
+    without = three.margin or 0.0
+    shift = shown.mean - three.mean
+    yield (
+        f"Those beyond 3 carry {numbers.share(three.variance_share)} of the variance, those beyond 6 "
+        f"{numbers.share(six.variance_share)}. With all values the {level} margin of error is "
+        f"±{unit.text(margin, margin)}, without those beyond 3 ±{unit.text(without, without)}: they make it "
+        f"{margin / without:.2f} times as wide, and move the mean by {unit.text(shift, margin)} "
+        f"({abs(shift) / margin:.2f} margins)."
+        if without > 0
+        else f"Without those beyond 3 nothing varies; they carry {numbers.share(three.variance_share)} of the variance."
+    )
+    if three.largest_share > 0.25:
+        yield (
+            f"One value alone carries {numbers.share(three.largest_share)} of the variance: mean and margin hang on "
+            "whether such a value happened to fall into this sample. The margin does not hold; compare medians or "
+            "quantiles, or take far more values."
+        )
+    else:
+        yield (
+            "Such outliers widen the margin of error rather than invalidate it: a t interval counts them through the "
+            "standard deviation. They belong to what was measured; a mean without them answers another question."
+        )
+
+
+def _independence(arm: ArmFigures, unit: Scale, effective: float) -> Iterator[str]:
+    shown = arm.figures
+    told, margin = shown.dependence, shown.margin or 0.0
+    if not arm.order_known:
+        yield (
+            "What threatens a margin of error more is dependence: it takes all values as independent. Their order in "
+            "time is not known here, so that cannot be checked."
+        )
+        return
+    if told is None or shown.n < 50:
+        yield "Whether values depend on those before them cannot be seen from so few; the margin takes them not to."
+        return
+    if effective >= 0.8 * shown.n:
+        yield (
+            f"The margin also takes values as independent; their autocorrelation agrees (lag 1: {told.lags[0]:+.2f}; "
+            f"worth {effective:,.0f} independent values)."
+        )
+        return
+    factor = math.sqrt(shown.n / effective)
+    yield (
+        f"What invalidates the margin is dependence: values follow those before them (autocorrelation at lag 1: "
+        f"{told.lags[0]:+.2f}), and for the mean are worth {effective:,.0f} independent ones. The honest margin is "
+        f"±{unit.text(margin * factor, margin * factor)}, {factor:.1f} times as wide"
+        + ("." if told.complete else ", and more: the correlation reaches beyond the longest lag.")
+    )
+
+
+def spread_answer(arm: ArmFigures, comparisons: Sequence[ExternalComparison]) -> Iterator[str]:
+    """Which parts of the variance the data tell apart, and which causes they cannot name."""
+    shown = arm.figures
+    if shown.sd is None or not shown.sd > 0 or not shown.beyond:
+        yield f"{arm.arm}: there is no spread to explain."
+        return
+    bulk = f"; the bulk alone {shown.robust_sd / abs(shown.mean):.1%}" if shown.mean else ""
+    variation = f"{shown.sd / abs(shown.mean):.1%} of the mean" if shown.mean else "of a mean of 0"
+    extremes = f", slowest to fastest {shown.spread:.3g} to 1" if shown.spread is not None else ""
+    yield f"{arm.arm}: the standard deviation is {variation}{bulk}{extremes}."
+    parts = [
+        f"{numbers.share(shown.beyond[0].variance_share)} of the variance is {shown.beyond[0].count} values beyond 3 sd"
+    ]
+    if shown.slow_share is not None:
+        parts.append(f"{numbers.share(shown.slow_share)} is slow drift, between stretches of adjacent values")
+    if arm.session_share is not None:
+        parts.append(f"{numbers.share(arm.session_share)} lies between sessions")
+    shared = [one.shared for one in comparisons if one.shared is not None]
+    if shared:
+        parts.append(
+            f"within blocks the arms move together (correlation {shared[0]:+.2f}): "
+            + (
+                f"about {max(0.0, shared[0]):.0%} is the common state of the machine, which pairs take out"
+                if shared[0] > 0.05
+                else "hardly anything is the common state of the machine"
+            )
+        )
+    yield "Of it (parts overlap): " + "; ".join(parts) + "."
+    if shown.modes is not None and shown.modes > 1:
+        yield (
+            f"The density has {shown.modes} separate peaks: the program has more than one speed (placement, frequency, "
+            "pages delivered or not), and mean and sd describe none of them."
+        )
+    unknown = [
+        what
+        for what, known in (
+            ("drift (no --order)", shown.slow_share is not None),
+            ("sessions (no --session)", arm.session_share is not None),
+            ("the machine's common state (no --block)", bool(shared)),
+        )
+        if not known
+    ]
+    if unknown:
+        yield f"Not told apart here: {', '.join(unknown)}."
+    yield (
+        "Causes have no names in such data: frequency boost, waits on other processes and background tasks show only "
+        "where clock frequency, pressure and steal time were recorded with each run, as hugewise run does."
+    )
+
+
+def _signed(value: float | None) -> str:
+    return numbers.given(value, "+.2f").replace("-", numbers.MINUS)
+
+
+def _expected(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 0.05 else "none"
+
+
+def unit_of(metric: MetricResults) -> Scale:
+    """The unit in which the values of a metric are shown."""
+    return numbers.scale(metric.metric.unit, [arm.figures.mean for arm in metric.arms])
+
+
+def figures_table(metric: MetricResults, unit: Scale) -> Table:
+    """Location, spread and shape of each arm."""
+    head = ("arm", "n", "mean", "margin", "sd", "median", "min", "max", "max/min", "skewness", "excess kurtosis")
+    level = numbers.percent(metric.arms[0].figures.confidence)
+
+    def row(arm: str, one: Figures) -> list[str]:
+        margin = one.margin
+        return [
+            *(arm, f"{one.n:,}", unit.number(one.mean, margin)),
+            NOTHING if margin is None else f"±{unit.number(margin, margin)}",
+            *(unit.number(value, margin) for value in (one.sd, one.median, one.min, one.max)),
+            numbers.given(one.spread, ".3g"),
+            *(numbers.given(value, "+.2f") for value in (one.skewness, one.kurtosis)),
+        ]
+
+    caption = f"successful runs, in {unit.unit or 'their own unit'}; margin of error at {level}, as if independent"
+    return table(caption, head, [row(arm.arm, arm.figures) for arm in metric.arms], turned=True)
+
+
+def margins_table(metric: MetricResults, unit: Scale) -> Table:
+    """Margins of error at several confidences, and what dependence leaves of them."""
+    levels = list(metric.arms[0].figures.margins)
+    worth_head = ("effective n", "honest margin", "runs", "failed", "missing")
+    head = ("arm", *(numbers.percent(float(level)) for level in levels), *worth_head)
+    rows = []
+    for arm in metric.arms:
+        shown, worth = arm.figures, effective(arm)
+        honest = None if shown.margin is None or worth <= 1 else shown.margin * (shown.n / worth) ** 0.5
+        known = arm.order_known and shown.n >= 50
+        rows.append(
+            (
+                arm.arm,
+                *(unit.number(shown.margins.get(level), shown.margins.get(level)) for level in levels),
+                f"{worth:,.0f}" if known else "not known",
+                NOTHING if honest is None or not known else unit.number(honest, honest),
+                *(numbers.given(count, ",") for count in (arm.runs, arm.failed, arm.missing)),
+            )
+        )
+    return table("margin of error by confidence; what the order in time makes of it", head, rows, turned=True)
+
+
+def quantiles_table(metric: MetricResults, unit: Scale) -> Table:
+    """Quantiles of each arm."""
+    probabilities = list(metric.arms[0].figures.quantiles)
+    rows = [
+        (arm.arm, *(unit.number(arm.figures.quantiles[p], arm.figures.margin) for p in probabilities))
+        for arm in metric.arms
+    ]
+    return table("quantiles", ("arm", *(numbers.percent(float(p)) for p in probabilities)), rows)
+
+
+def outliers_table(metric: MetricResults, unit: Scale) -> Table:
+    """What lies beyond 3 and 6 standard deviations, and the figures without it."""
+    head = ["arm, beyond", "below", "above", "normal has", "share of variance"]
+    head += [f"{name} without" for name in ("mean", "sd", "margin")]
+    rows = [
+        (
+            *(f"{arm.arm}, {one.k} sd", f"{one.below:,}", f"{one.above:,}", f"{one.expected:,.2g}"),
+            numbers.share(one.variance_share),
+            *(unit.number(value, one.margin) for value in (one.mean, one.sd, one.margin)),
+        )
+        for arm in metric.arms
+        for one in arm.figures.beyond
+    ]
+    return table("values far from the mean", head, rows)
+
+
+def medians_table(metric: MetricResults, unit: Scale) -> Table:
+    """What medians of a few runs would be."""
+    rows = [
+        (
+            f"{arm.arm}, median of {one.k}",
+            unit.number(one.mean, arm.figures.margin),
+            unit.number(one.sd, arm.figures.margin),
+            f"{unit.number(one.low, arm.figures.margin)} to {unit.number(one.high, arm.figures.margin)}",
+        )
+        for arm in metric.arms
+        for one in arm.figures.medians
+    ]
+    return table("the median of a few runs", ("", "mean", "sd", "95% of such medians"), rows)
 
 
 def sentence(one: ExternalComparison, metric: MetricResults, margin: float) -> str:
@@ -110,14 +408,14 @@ def _caveats(metric: MetricResults) -> tuple[str, ...]:
 
 def _questions(metric: MetricResults, unit: Scale) -> Iterator[doc.Block]:
     asked = (
-        [tuple(answers.normal(arm)) for arm in metric.arms],
-        [tuple(answers.outliers(arm, unit, effective(arm))) for arm in metric.arms],
+        [tuple(normality_answer(arm)) for arm in metric.arms],
+        [tuple(outlier_answer(arm, unit, effective(arm))) for arm in metric.arms],
         [
-            tuple(answers.spread(arm, [one for one in metric.comparisons if arm.arm in (one.arm, one.baseline)]))
+            tuple(spread_answer(arm, [one for one in metric.comparisons if arm.arm in (one.arm, one.baseline)]))
             for arm in metric.arms
         ],
     )
-    for question, told in zip(answers.QUESTIONS, asked, strict=True):
+    for question, told in zip(QUESTIONS, asked, strict=True):
         yield from (doc.Heading(question), doc.Points(_once(told)))
 
 

@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from hugewise.analysis.forecast import Row
 from hugewise.model.results import Comparison, Results, Verdict
 from hugewise.plan.plan import EVERY
-from hugewise.report import needs, unmeasured
+from hugewise.report import remarks, unmeasured
 from hugewise.report.cell_list import First
 from hugewise.report.document import Line, Section, table
 from hugewise.report.numbers import NOTHING
 from hugewise.report.sentences import SYMBOLS
 from hugewise.report.unmeasured import Unmeasured
-
-__all__ = ["TITLE", "first_cells"]
 
 TITLE = "What was to be measured first"
 _DECIDED = {"better", "worse", "equivalent"}
@@ -106,7 +104,7 @@ def _verdict(found: Sequence[Comparison], together: Verdict | None, row: Row | N
     newest = found[0]
     if newest.verdict == "none" and newest.reason:
         return f"{_word(newest.verdict)}: {newest.reason}"
-    return f"{_word(newest.verdict)}; pairs: {needs.pairs(row)}; time: {needs.hours(row)}"
+    return f"{_word(newest.verdict)}; pairs: {remarks.pairs(row)}; time: {remarks.hours(row)}"
 
 
 def _word(verdict: Verdict) -> str:
@@ -124,7 +122,7 @@ def _why_not(cell: str, arm: str, runs: Sequence[Results], planned: Mapping[Key,
     near = [row for (name, *_), row in planned.items() if name == cell and row.needed is not None and row.seconds]
     if near:
         row = max(near, key=lambda row: (row.needed or 0) * (row.seconds or 0.0))
-        return _as_noisy(f"{row.arm} there", needs.pairs(row), needs.hours(row))
+        return _as_noisy(f"{row.arm} there", remarks.pairs(row), remarks.hours(row))
     return "no run was asked for it, and its cell has no forecast"
 
 

@@ -1,26 +1,120 @@
-"""The report of a fleet: does it hold, on which class of machines, and what will the next host see."""
+"""The report of a fleet: does it hold, on which class of machines, and what will the next host see.
+
+What a fleet found, for readers who know no statistics: whether it holds, on which class, what another host will see.
+
+The exact words (levels, spread, chances) are those of `report.fleet`; a page has them one click below. Pure.
+
+What a short run on one more host makes of a fleet's verdicts, in words.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hugewise.model.fleet import FleetComparison, FleetHost, FleetResults, HostEffect, PooledEffect, ProductOfEvidence
+from hugewise.model.fleet import (
+    FleetComparison,
+    FleetHost,
+    FleetResults,
+    HostEffect,
+    PooledEffect,
+    ProductOfEvidence,
+    TransferredVerdict,
+)
 from hugewise.report import document as doc
 from hugewise.report import numbers
-from hugewise.report.figures.forest import forest
+from hugewise.report.document import file_name
+from hugewise.report.figures.effects import forest
 from hugewise.report.figures.theme import palette
 from hugewise.report.fleet_json import encode
-from hugewise.report.names import file_name
 from hugewise.report.numbers import NOTHING, when
-from hugewise.report.plain_fleet import caveats, details, headline
-from hugewise.report.sentences import LEGEND_TITLE, SYMBOLS, better_direction, change_of
+from hugewise.report.sentences import LEGEND_TITLE, SYMBOLS, better_direction, change_of, listed
 from hugewise.report.write import write_document
 from hugewise.visible import printable
 
-__all__ = ["report", "sentence", "write"]
+_ON_A_CLASS = {
+    "better": "better on a typical host",
+    "worse": "worse on a typical host",
+    "equivalent": "no difference that matters on a typical host",
+    "undecided": "not decided yet",
+    "none": "no answer",
+}
+_BY_ITSELF = {
+    "better": "better",
+    "worse": "worse",
+    "equivalent": "no difference that matters",
+    "undecided": "undecided",
+    "none": "no answer",
+}
+
+
+def headline(one: FleetComparison) -> str:
+    """Whether it holds on the fleet, and by how much it changes what was measured."""
+    whole = one.fleet or (one.strata[0] if one.strata else None)
+    arm, base = f"`{printable(one.arm)}`", f"`{printable(one.baseline)}`"
+    match None if whole is None else whole.verdict:
+        case "better" | "worse" as verdict:
+            assert whole is not None
+            size = f": on a typical host {printable(one.metric.name)} is {_size(whole)}" if whole.ratio else ""
+            return f"{arm} is {verdict} than {base} on this fleet{size}."
+        case "equivalent":
+            return f"{arm} makes no difference that matters on this fleet, against {base}."
+        case "undecided":
+            return f"Undecided: whether {arm} is better than {base} on this fleet cannot be told yet."
+        case _:
+            return f"No answer on {arm} against {base} on this fleet."
+
+
+def details(one: FleetComparison) -> Iterator[str]:
+    """Below it: each class of hosts, and what the metric is."""
+    for stratum in one.strata:
+        yield _class(one, stratum)
+    metric = one.metric
+    told = f": {metric.description.rstrip('.')}" if metric.description else ""
+    yield printable(f"{metric.name} is in {metric.unit or 'no unit'}, {better_direction(metric)}{told}.")
+
+
+def caveats(results: FleetResults) -> Iterator[str]:
+    """What a reader has to know of all of it together."""
+    if any(one.strata for one in results.comparisons) and not results.withheld:
+        wrong = numbers.percent(1 - results.confidence)
+        yield (
+            f"The chance that any of these answers is wrong is at most {wrong}, as far as the hosts that measured are "
+            "like those that did not."
+        )
+
+
+def _class(one: FleetComparison, stratum: PooledEffect) -> str:
+    """A class in a few sentences: its answer, its hosts by themselves, and another host of it."""
+    said = [f"{printable(stratum.stratum)}: {_ON_A_CLASS[stratum.verdict]}"]
+    if stratum.ratio is not None:
+        room = numbers.room(stratum.ratio, stratum.low, stratum.high)
+        said[0] += f", {printable(one.metric.name)} {_size(stratum)}"
+        said[0] += f" (what was measured leaves room for {room})" if room else ""
+    hosts = [host for host in one.hosts if host.stratum == stratum.stratum]
+    said.append(f"Of {len(hosts)} host{'' if len(hosts) == 1 else 's'} by themselves: {_own_words(hosts)}")
+    if stratum.next_low is not None:
+        next_one = numbers.room(stratum.ratio, stratum.next_low, stratum.next_high)
+        said.append(f"Another host of this class will most likely see {next_one}")
+    else:
+        said.append("Too few of its hosts measured to say what another one will see: that takes 5")
+    return f"{'. '.join(said)}."
+
+
+def _size(whole: PooledEffect) -> str:
+    """`10.0% lower`."""
+    assert whole.ratio is not None
+    size = numbers.point(whole.ratio, whole.low, whole.high).lstrip("+" + numbers.MINUS)
+    return f"{size} {'higher' if whole.ratio > 1 else 'lower'}"
+
+
+def _own_words(hosts: Sequence[HostEffect]) -> str:
+    """How many hosts have which answer by themselves."""
+    own: Counter[str] = Counter(host.verdict for host in hosts)
+    return ", ".join(f"{own[verdict]} {_BY_ITSELF[verdict]}" for verdict in SYMBOLS if own[verdict]) or "none told"
+
 
 _SHOWN = 3
 _VERDICTS = {
@@ -389,3 +483,60 @@ def write(results: FleetResults, folder: Path | str) -> dict[str, Path]:
     Raises StorageError, UserError.
     """
     return write_document(report(results), folder, {"json": ("fleet.json", (encode(results),))})
+
+
+_MARKS = {"confirmed": "better", "confirmed, other size": "better", "contradicted": "worse", "prior": "undecided"}
+_HOW = {"better": "is better than", "worse": "is worse than", "equivalent": "is equivalent to"}
+
+
+def confirmed_report(found: Mapping[str, Sequence[TransferredVerdict]], lost: Mapping[str, str]) -> doc.Document:
+    """For a terminal: each verdict, whether it holds on each host; `lost`: hosts without a run, and why."""
+    names = [printable(name) for name in (*found, *lost)]
+    blocks = [block for each in found.values() for block in _blocks(each)]
+    blocks += [doc.Line(f"{printable(name)}: no run came back: {printable(why)}") for name, why in lost.items()]
+    return doc.Document(
+        title=f"Does it hold on {listed(names)}?",
+        lead=(),
+        sections=(doc.Section("", tuple(blocks), brief=True),),
+    )
+
+
+def _blocks(found: Sequence[TransferredVerdict]) -> Iterator[doc.Block]:
+    for one in found:
+        yield doc.Headline(_mark(one), confirmed_sentence(one), (_host_sentence(one), _prior(one), f"{one.reason}."))
+    if not found:
+        yield doc.Line("Its run compared nothing.")
+
+
+def _mark(one: TransferredVerdict) -> str:
+    if one.state in ("confirmed", "confirmed, other size"):
+        return one.own_verdict
+    return _MARKS[one.state]
+
+
+def confirmed_sentence(one: TransferredVerdict) -> str:
+    """Whether the verdict holds there."""
+    arm, base, where = printable(one.arm), printable(one.baseline), f"{printable(one.cell)}, {printable(one.metric)}"
+    if one.state in ("confirmed", "confirmed, other size"):
+        size = change_of(one.ratio, one.low, one.high)
+        other = "" if one.state == "confirmed" else ", of another size than on the hosts before"
+        return f"Confirmed: {arm} {_HOW[one.own_verdict]} {base} on {one.host} ({where}): {size}{other}."
+    if one.state == "contradicted":
+        return f"Contradicted: {arm} {_HOW[one.own_verdict]} {base} on {one.host} ({where})."
+    return f"A prior, no claim: {arm} against {base} on {one.host} ({where})."
+
+
+def _host_sentence(one: TransferredVerdict) -> str:
+    level = numbers.percent(round(one.confidence, 6))
+    effect = change_of(one.own_ratio, one.own_low, one.own_high)
+    return f"its own run: {one.own_verdict}, {effect} at {level}, {one.pairs} pairs."
+
+
+def _prior(one: TransferredVerdict) -> str:
+    if not one.prior_hosts:
+        return "hosts like it: none was measured."
+    hosts = f"{one.prior_hosts} host{'' if one.prior_hosts == 1 else 's'} of {one.stratum or 'another class'}"
+    typical = numbers.change(one.prior_ratio)
+    span = numbers.interval(one.prior_ratio, one.prior_low, one.prior_high)
+    likely = f"; the next one was to see {span}" if span else ""
+    return f"hosts like it: {one.prior_verdict}, typically {typical} ({hosts}){likely}."

@@ -9,8 +9,6 @@ from hugewise.model.fleet import FleetResults, TransferredVerdict
 from hugewise.report.json import structures
 from hugewise.visible import json_text
 
-__all__ = ["encode", "reference"]
-
 
 def encode(results: FleetResults) -> bytes:
     """Indented JSON in UTF-8, keys in the order of the types. `msgspec.json.decode(_, type=FleetResults)` reads it."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hugewise.analysis.forecast import TYPICAL, Forecast, Row
-from hugewise.analysis.published_forecast import Replanned, Reread
+from hugewise.analysis.forecast import TYPICAL, Forecast, Replanned, Reread, Row
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.document import Document, Line, Section, Table, table
-
-__all__ = ["published", "study"]
 
 
 def study(forecast: Forecast) -> Document:

@@ -15,11 +15,9 @@ from typing import NamedTuple
 from hugewise.analysis.forecast import TYPICAL, Forecast, Row
 from hugewise.model.results import Verdict
 from hugewise.quantity import format_duration
-from hugewise.report import needs, numbers
+from hugewise.report import numbers, remarks
 from hugewise.report.document import Block, table
 from hugewise.report.numbers import NOTHING
-
-__all__ = ["Foretelling", "foretold"]
 
 _OF = ("cell", "policy", "metric", "by")
 _DECIDED = {"better", "worse", "equivalent"}
@@ -88,7 +86,7 @@ def _named(one: _Held) -> tuple[str, str, str, str]:
 
 def _spreads(one: _Held) -> tuple[object, ...]:
     before, after = one.before, one.after
-    return before.pairs, needs.spread(before), after.pairs, _percent(after.sd), _word(before, after)
+    return before.pairs, remarks.spread(before), after.pairs, _percent(after.sd), _word(before, after)
 
 
 def _percent(sd: float | None) -> str:
@@ -106,9 +104,9 @@ def _word(earlier: Row, later: Row) -> str:
 
 def _taken(one: _Held) -> tuple[object, ...]:
     after = one.after
-    time = needs.UNKNOWN if after.seconds is None else format_duration(after.pairs * after.seconds)
-    forecast = f"{one.before.needed:,}", needs.hours(one.before)
-    return *forecast, f"{after.pairs:,}", time, one.verdict or needs.UNKNOWN, _came_out(one)
+    time = remarks.UNKNOWN if after.seconds is None else format_duration(after.pairs * after.seconds)
+    forecast = f"{one.before.needed:,}", remarks.hours(one.before)
+    return *forecast, f"{after.pairs:,}", time, one.verdict or remarks.UNKNOWN, _came_out(one)
 
 
 def _came_out(one: _Held) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from hugewise.report import fonts
+from hugewise.report import images
 from hugewise.report.document import NAMED, Document
 from hugewise.report.sentences import SYMBOLS
 from hugewise.visible import printable
@@ -25,7 +25,6 @@ from hugewise.visible import printable
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["coded", "environment", "html", "whole"]
 
 # Words that a browser would break at a hyphen or a slash, up to a length that a column can still have.
 _BREAKABLE = re.compile(r"(?<!\S)(?=\S{3,80}(?!\S))\S+[-/\u2013]\S+")
@@ -77,7 +76,7 @@ def html(document: Document, figures: Mapping[str, str], live: str = "") -> str:
 
     `live`: its version, of a page that is served: it asks at `version` beside it whether there is another by now.
     """
-    style, script = _own("style.css") + fonts.face(), _own("page.js")
+    style, script = _own("style.css") + images.font_face(), _own("page.js")
     return (
         environment()
         .get_template("page.html.jinja")
@@ -87,7 +86,7 @@ def html(document: Document, figures: Mapping[str, str], live: str = "") -> str:
             style=Markup(style),  # noqa: S704  (our own files)
             script=Markup(script),  # noqa: S704  (our own file)
             policy=f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
-            f"font-src {fonts.SOURCE}; {_ASKING if live else ''}base-uri 'none'; form-action 'none'",
+            f"font-src {images.SOURCE}; {_ASKING if live else ''}base-uri 'none'; form-action 'none'",
             live=live,
             figures={key: Markup(svg) for key, svg in figures.items()},  # noqa: S704  (made by images.inline)
         )

@@ -17,8 +17,6 @@ from hugewise.model.results import Results
 from hugewise.report.cell_answers import answers
 from hugewise.visible import json_text
 
-__all__ = ["encode", "reference", "structures"]
-
 _ELSEWHERE = ("attempts",)
 
 

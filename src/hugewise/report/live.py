@@ -19,11 +19,9 @@ from hugewise.model.results import Results
 from hugewise.report import images
 from hugewise.report.document import Document, Figure, Line, Note, figures
 from hugewise.report.html import html
-from hugewise.report.study import report
-from hugewise.store.going import going_on
-from hugewise.store.stamp import Stamp
-
-__all__ = ["LivePage", "Made"]
+from hugewise.report.write import report
+from hugewise.store.log import going_on
+from hugewise.store.records import Stamp
 
 _LEAST_S = 3.0
 _RATIO = 10

@@ -10,8 +10,6 @@ from hugewise.report import document as doc
 from hugewise.report.sentences import SYMBOLS
 from hugewise.visible import printable
 
-__all__ = ["escape", "markdown"]
-
 _PAGE = re.compile(r"(?<![^\s,(])([A-Za-z0-9][A-Za-z0-9._=+-]{0,119}\.md)(?![^\s,);:])")
 """The name of a page between blanks, commas or brackets: no path, and no address of anything elsewhere."""
 _ADDRESS = re.compile(r"(?<!\S)(https://[A-Za-z0-9./_#?=&%+-]*[A-Za-z0-9/])(?=[;,]?(?:\s|$))")

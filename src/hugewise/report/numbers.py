@@ -11,32 +11,6 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = [
-    "MINUS",
-    "NOTHING",
-    "Scale",
-    "bound",
-    "bounded",
-    "change",
-    "decimals",
-    "effect",
-    "ends",
-    "exact",
-    "given",
-    "interval",
-    "largest",
-    "like",
-    "percent",
-    "point",
-    "ratio",
-    "room",
-    "scale",
-    "share",
-    "size",
-    "times",
-    "when",
-]
-
 MINUS = "−"
 NOTHING = "–"  # a value that is not there (never 0)
 

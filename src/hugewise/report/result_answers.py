@@ -14,17 +14,15 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from hugewise.analysis.forecast import TYPICAL, Forecast, Row
-from hugewise.analysis.signs import BEYOND, NOT_HERE, ROUNDED, Size
+from hugewise.analysis.published import BEYOND, NOT_HERE, ROUNDED, Size
 from hugewise.model.metric import NOT_IN_EMULATION
-from hugewise.model.published_rows import Measured, PublishedFinding, PublishedPoint
-from hugewise.report import needs, numbers
+from hugewise.model.results import Measured, PublishedFinding, PublishedPoint
+from hugewise.report import numbers, remarks
 from hugewise.report.numbers import NOTHING
 from hugewise.report.result_claims import OPEN, STANDINGS, Claimed, Standing, found_here, measured_of, size_of
-from hugewise.report.result_page import PageData
+from hugewise.report.result_data import PageData
 from hugewise.report.result_ways import ways_words
 from hugewise.report.source_claims import SourceClaim, Way
-
-__all__ = ["REASONS", "ClaimAnswer", "ClaimTold", "WhyOpen", "answer", "open_pairs", "planned_words"]
 
 WhyOpen = Literal["not run", "undecided or not judged", "no counter, or another machine", "no study"]
 """Why a claim is open: no run was made of what tests it; the runs that were made do not tell; the machine could not; or
@@ -294,8 +292,8 @@ def _more(data: PageData, cell: str, measured: Measured) -> str:
 
 def planned_words(row: Row) -> str:
     """The pairs of a forecast, with what few pairs leave open, and their time."""
-    count, _, few = needs.pairs(row).partition(" (")
-    time = "" if row.seconds is None else f", {needs.hours(row)}"
+    count, _, few = remarks.pairs(row).partition(" (")
+    time = "" if row.seconds is None else f", {remarks.hours(row)}"
     return f"{count} pairs{f' ({few}' if few else ''}{time}"
 
 

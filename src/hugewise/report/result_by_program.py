@@ -18,17 +18,14 @@ from hugewise import workloads
 from hugewise.model.results import ArmSummary
 from hugewise.model.workload import Workload
 from hugewise.report import numbers
-from hugewise.report.also_judged import of_arm
-from hugewise.report.cell_answers import exact_effect, memory_of, memory_words
+from hugewise.report.answer_text import reach_of
+from hugewise.report.cell_answers import exact_effect, memory_of, memory_words, of_arm
 from hugewise.report.document import Block, Heading, Line, Section, table
 from hugewise.report.numbers import NOTHING
-from hugewise.report.plain_answers import reach_of
 from hugewise.report.result_data import PageData
 from hugewise.report.result_policies import STANDS, PolicyFound, Stands, policies_of
 from hugewise.report.result_runs import counted, where_in_short
 from hugewise.report.sentences import arm_of, listed
-
-__all__ = ["by_program", "in_short"]
 
 _SAID = (
     "What was found of each program that was measured, on the machine that its row names: another may find"

@@ -12,19 +12,14 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from hugewise.analysis.signs import BEYOND, Size, agreement, agreement_of_change, size
+from hugewise.analysis.published import BEYOND, Size, agreement, agreement_of_change, size
 from hugewise.model.metric import NOT_IN_EMULATION
-from hugewise.model.published_rows import Measured, PublishedFinding, PublishedPoint
-from hugewise.model.results import Results
-from hugewise.report.plain import in_a_row
+from hugewise.model.results import Measured, PublishedFinding, PublishedPoint, Results
 from hugewise.report.result_runs import where_in_short
 from hugewise.report.sections import beside
-from hugewise.report.sentences import effect_of
+from hugewise.report.sentences import effect_of, in_a_row
 from hugewise.stats.evidence import TYPICAL, Combined
 from hugewise.study.workload import SMALL
-
-__all__ = ["OPEN", "STANDINGS", "Claimed", "Row", "Standing", "beyond", "claim_line", "claim_of"]
-__all__ += ["claim_lines", "claimed", "differing", "found_here", "in_emulation", "measured_of", "size_of", "sizes"]
 
 Standing = Literal["confirmed here", "contradicted here", "not decidable here"]
 OPEN: Standing = "not decidable here"

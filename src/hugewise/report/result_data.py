@@ -15,9 +15,7 @@ from hugewise.model.trial import Attempt
 from hugewise.report.cell_list import First
 from hugewise.report.unmeasured import Unmeasured
 from hugewise.stats.evidence import RunEvidence
-from hugewise.store import compacted
-
-__all__ = ["PageData", "PageRun", "newest_first", "read", "records", "slim", "without_paths"]
+from hugewise.store import folder
 
 _RUN, _PILOT, _UNMEASURED, _FIRST = "run-", "pilot-", "unmeasured", "first"
 _OF_HOST = ("--results", "--hosts", "--keeper", "--page")
@@ -57,7 +55,7 @@ _FIRSTS = msgspec.json.Decoder(tuple[First, ...])
 def read(path: Path) -> PageData:
     """The data of a page. Raises RunError where they cannot be read."""
     try:
-        found = compacted.read(path)
+        found = folder.read_compacted(path)
         runs, pilots = (
             [reading.decoded(_RUNS, text) for name, text in found.items() if name.startswith(kind)]
             for kind in (_RUN, _PILOT)

@@ -18,7 +18,7 @@ from hugewise.report.document import Document, Line, table
 from hugewise.report.numbers import NOTHING
 from hugewise.report.result_answers import open_pairs, planned_words
 from hugewise.report.result_claims import STANDINGS
-from hugewise.report.result_page import PageData
+from hugewise.report.result_data import PageData
 from hugewise.report.result_runs import machine_in_short
 from hugewise.report.result_ways import way_words
 from hugewise.report.sentences import effect_of
@@ -26,8 +26,6 @@ from hugewise.report.source_claims import Guests, Way, shipped_studies
 from hugewise.study.load import at_scale
 from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
-
-__all__ = ["ClaimFound", "folklore", "reached", "verdict_on"]
 
 NOT_TESTED = "not tested here"
 _FEW = 4

@@ -21,8 +21,9 @@ from hugewise.report.numbers import NOTHING
 from hugewise.report.result_answers import REASONS, ClaimAnswer, ClaimTold, WhyOpen, answer
 from hugewise.report.result_by_program import by_program
 from hugewise.report.result_claims import OPEN, STANDINGS, claim_of, size_of, sizes
+from hugewise.report.result_data import PageData, read
 from hugewise.report.result_folklore import folklore
-from hugewise.report.result_page import MARK, RESERVED, PageData, claims_of, made_here, read, refuse_others
+from hugewise.report.result_page import MARK, RESERVED, claims_of, made_here, refuse_others
 from hugewise.report.result_runs import counted, decided
 from hugewise.report.result_standing import standing
 from hugewise.report.result_together import decided_together
@@ -37,8 +38,6 @@ from hugewise.report.source_claims import (
     ways_beside,
 )
 from hugewise.study.study import Study
-
-__all__ = ["check", "folklore", "overview", "pages", "write"]
 
 _BECAUSE: Mapping[WhyOpen, str] = {
     "not run": "not run yet",

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import msgspec
 
-from hugewise.analysis import analysis, combining, few_pairs
+from hugewise.analysis import analysis, budget, combining
 from hugewise.analysis.forecast import TYPICAL, Forecast, Row, forecast, pilot_name
 from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.files import made_folder, write_whole
 from hugewise.model.results import Results
-from hugewise.report import cell_list, images, needs, numbers
+from hugewise.report import cell_list, images, numbers, remarks
 from hugewise.report.carried import carried
 from hugewise.report.cell_list import CellList
 from hugewise.report.document import Block, Document, Figure, Heading, Line, Points, Section, figures, some, table
@@ -46,7 +46,8 @@ from hugewise.report.result_claims import (
     size_of,
     sizes,
 )
-from hugewise.report.result_data import PageData, PageRun, newest_first, read, records, slim
+from hugewise.report.result_data import PageData, PageRun, newest_first, records, slim
+from hugewise.report.result_data import read as read  # noqa: PLC0414  (a reader of pages finds it here)
 from hugewise.report.result_pilots import foretelling, pilots_beside, with_pilot
 from hugewise.report.result_runs import (
     counted,
@@ -64,29 +65,14 @@ from hugewise.report.result_runs import (
 from hugewise.report.result_standing import labels, newer_cells, standing
 from hugewise.report.result_together import TOGETHER, together_sentence, together_typical, told_together
 from hugewise.report.sections import beside
+from hugewise.report.sections.beside import stand_ins_of_cells
 from hugewise.report.sections.levels import levels
-from hugewise.report.sections.stand_ins import stand_ins_of_cells
 from hugewise.report.sentences import SYMBOLS, effect_of
 from hugewise.report.unmeasured import missed, unmeasured
-from hugewise.store import compacted
+from hugewise.store import folder
 from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
-
-__all__ = [
-    "MARK",
-    "RESERVED",
-    "PageData",
-    "PageRun",
-    "add",
-    "claims_of",
-    "document",
-    "made_here",
-    "read",
-    "render",
-    "renewed",
-]
-__all__ += ["write"]
 
 MOST_BYTES = 2_000_000
 """Of the data of a page: they are kept beside it under version control."""
@@ -132,7 +118,7 @@ def renewed(data: PageData, whole: Study | None = None, listed: CellList | None 
     """
     runs = tuple(
         msgspec.structs.replace(
-            one, forecast=few_pairs.completed(one.forecast, one.results), results=named_stand_ins(one.results)
+            one, forecast=budget.completed(one.forecast, one.results), results=named_stand_ins(one.results)
         )
         for one in data.runs
     )
@@ -172,7 +158,7 @@ def write(path: Path, data: PageData) -> list[Path]:
     refuse_others(page)
     try:
         made_folder(path.parent)
-        compacted.write(path, records(data), most=MOST_BYTES)
+        folder.write_compacted(path, records(data), most=MOST_BYTES)
         for place, content in files.items():
             made_folder(place.parent)
             write_whole(place, content)
@@ -334,7 +320,7 @@ def _open(results: Results, planned: Forecast | None) -> Iterator[Section]:
 
 
 def _needed(row: Row | None) -> tuple[str, str]:
-    return needs.pairs(row), needs.hours(row)
+    return remarks.pairs(row), remarks.hours(row)
 
 
 def _first(data: PageData) -> Iterator[Section]:

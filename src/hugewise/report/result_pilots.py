@@ -18,8 +18,6 @@ from hugewise.store.records import Run
 from hugewise.study.load import with_budget
 from hugewise.study.workload import SMALL
 
-__all__ = ["foretelling", "pilots_beside", "with_pilot"]
-
 
 def pilots_beside(run: Path, found: Run) -> list[Path]:
     """The pilots of the run's study in the same folder of results."""

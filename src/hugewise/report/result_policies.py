@@ -21,14 +21,11 @@ from msgspec.structs import replace
 from hugewise.model.answer import Trade
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report import numbers
-from hugewise.report.also_judged import decided, of_arm_decided
-from hugewise.report.cell_answers import prices_of
+from hugewise.report.cell_answers import decided, of_arm_decided, prices_of
 from hugewise.report.result_data import PageData
 from hugewise.report.result_runs import DECIDED, counted
 from hugewise.report.result_together import together_typical
 from hugewise.report.sentences import arm_of
-
-__all__ = ["STANDS", "PolicyFound", "RunFound", "Stands", "policies_of"]
 
 Stands = Literal["set", "yours to weigh", "leave", "open"]
 STANDS: tuple[Stands, ...] = ("set", "yours to weigh", "leave", "open")

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from hugewise import workloads
 from hugewise.analysis.analysis import stand_ins_of
 from hugewise.model.design import ESTIMANDS, must_agree
-from hugewise.model.published_rows import Level, Measured
-from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.model.results import CellResult, Comparison, Level, Measured, Results
 from hugewise.plan.cells import resolve
 from hugewise.plan.plan import EVERY
 from hugewise.quantity import format_duration
@@ -20,23 +19,9 @@ from hugewise.report import numbers
 from hugewise.report.document import Block, table
 from hugewise.report.numbers import NOTHING
 from hugewise.report.sentences import listed
-from hugewise.study import shipped
+from hugewise.study import load
 from hugewise.study.study import Study
 from hugewise.study.workload import SMALL
-
-__all__ = [
-    "DECIDED",
-    "decided",
-    "delivered",
-    "derived",
-    "facts",
-    "measured_cells",
-    "named_stand_ins",
-    "older_cells",
-    "older_title",
-    "other_machines",
-]
-__all__ += ["counted", "machine_in_short", "outcome", "where_in_short"]
 
 _OLDER = "Not in the newest run"
 _IN_ORDER = "sequential (one arm after the other)"
@@ -200,7 +185,7 @@ def _by_name(results: Results) -> str:
     finds nothing anywhere: a study that comes with hugewise goes by its own.
     """
     file = f"{results.study}.toml"
-    if file not in results.command or results.study not in shipped.names():
+    if file not in results.command or results.study not in load.names():
         return shlex.join(results.command)
     words = [results.study if word == file else word for word in results.command]
     return f"{shlex.join(words)} (the run named the file {file})"

@@ -9,8 +9,6 @@ from msgspec.structs import replace
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.report.result_data import PageData, PageRun
 
-__all__ = ["labels", "newer_cells", "standing"]
-
 Key = tuple[str, str, str, str]
 """A cell, what of it (its metric, an end point, a metric beside it), an arm and a metric."""
 

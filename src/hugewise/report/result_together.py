@@ -15,8 +15,6 @@ from hugewise.report.result_runs import DECIDED
 from hugewise.report.sentences import effect_of
 from hugewise.stats.evidence import TYPICAL, Combined
 
-__all__ = ["TOGETHER", "combined_of", "decided_together", "together_sentence", "together_typical", "told_together"]
-
 TOGETHER = "The runs together"
 _DIRECTIONS = {"better", "worse"}
 

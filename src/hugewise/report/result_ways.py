@@ -9,8 +9,6 @@ from hugewise.report.result_data import PageData
 from hugewise.report.source_claims import Guests, Way
 from hugewise.study.workload import SMALL
 
-__all__ = ["way_words", "ways_words"]
-
 _NEEDS: Mapping[Guests, str] = {
     "": "",
     "emulated": " under KVM",

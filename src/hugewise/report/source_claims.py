@@ -12,15 +12,12 @@ from typing import Literal, NamedTuple
 
 from hugewise import published, workloads
 from hugewise.analysis.changes import known_metrics
-from hugewise.analysis.figure import PublishedFigure, figures
+from hugewise.analysis.published import PublishedFigure, figures
 from hugewise.published import Published
 from hugewise.report.sections.beside import change_as_printed
-from hugewise.study import load, shipped
+from hugewise.study import load
 from hugewise.study.study import Study
 from hugewise.study.workload import SMALL, WorkloadUse, cell_of
-
-__all__ = ["Guests", "SourceClaim", "Way", "arms_elsewhere", "claims_in", "restating", "shipped_studies", "ways"]
-__all__ += ["together", "ways_beside"]
 
 Guests = Literal["", "emulated", "counting"]
 _UNPRINTED = "no change printed"
@@ -90,7 +87,7 @@ class Way(NamedTuple):
 @cache
 def shipped_studies() -> tuple[Study, ...]:
     """The studies that come with hugewise, in order. Raises StudyError."""
-    return tuple(load.load(shipped.folder() / f"{name}.toml") for name in shipped.names())
+    return tuple(load.load(load.folder() / f"{name}.toml") for name in load.names())
 
 
 def restating(source: Published, studies: Sequence[Study]) -> list[Study]:

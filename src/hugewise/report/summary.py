@@ -11,21 +11,16 @@ from hugewise.console import TextConsole
 from hugewise.model.results import CellResult, Comparison, Results
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
-from hugewise.report.also_judged import also_judged
-from hugewise.report.cell_answers import SameAnswer, answers, claims, joined, price, ranked, resting
+from hugewise.report.cell_answers import SameAnswer, also_judged, answers, claims, joined, price, ranked, resting
 from hugewise.report.document import Block, Document, Headline, Line, Note, Section, table
-from hugewise.report.earlier import earlier
-from hugewise.report.plain import plain
+from hugewise.report.remarks import earlier, time_short
 from hugewise.report.sections import guests
 from hugewise.report.sections.answer import MARKS
 from hugewise.report.sections.beside import judged
-from hugewise.report.sentences import SYMBOLS, effect_of, findings, records
+from hugewise.report.sentences import SYMBOLS, effect_of, findings, plain, records
 from hugewise.report.terminal import show
-from hugewise.report.time_short import time_short
 from hugewise.stats.pairs import log_ratio
 from hugewise.visible import printable
-
-__all__ = ["summary"]
 
 _LINES, _COLUMNS = 25, 80
 _PATH = 2  # lines for the path of the report

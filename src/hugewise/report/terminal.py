@@ -22,8 +22,6 @@ from hugewise.report.numbers import MINUS
 from hugewise.report.sentences import SYMBOLS
 from hugewise.visible import printable
 
-__all__ = ["show"]
-
 _STYLES = {"better": "green", "worse": "red", "equivalent": "blue", "undecided": "yellow", "none": "bright_black"}
 _BADGES = {f"{symbol} {verdict}": _STYLES[verdict] for verdict, symbol in SYMBOLS.items()}
 _NAME = 14  # columns of a name at 80 columns; longer ones are folded

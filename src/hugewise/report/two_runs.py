@@ -11,8 +11,6 @@ from hugewise.report import numbers
 from hugewise.report.document import Block, Document, Line, Note, Points, Section, Table, some, table
 from hugewise.stats.evidence import TYPICAL
 
-__all__ = ["report"]
-
 _MOST = 15  # differences of one aspect that are told; the JSON has all
 _ASPECTS: dict[Aspect, str] = {
     "study": "what was asked",

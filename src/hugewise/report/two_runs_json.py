@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from hugewise.model.two_runs import TwoRuns
 from hugewise.report.json import structures
 
-__all__ = ["reference"]
-
 
 def reference() -> str:
     """docs/reference/compare-json.md."""

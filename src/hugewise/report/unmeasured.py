@@ -13,11 +13,9 @@ from hugewise.model.scene import Staged
 from hugewise.model.workload import Workload
 from hugewise.plan.cells import Resolved, resolve
 from hugewise.quantity import format_duration
-from hugewise.report import needs
+from hugewise.report import remarks
 from hugewise.report.document import Block, table
 from hugewise.study.study import Study
-
-__all__ = ["Unmeasured", "hours", "like", "missed", "pairs", "unmeasured"]
 
 
 class Unmeasured(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +60,7 @@ def _by_neighbour(cell: Resolved, there: Sequence[Resolved], measured: Mapping[s
         if told:
             _, row = max(told, key=lambda pair: pair[0])
             return _like(cell, one, row)
-        reasons += [f"{one.id}, {row.arm}: {needs.pairs(row)}" for row in rows]
+        reasons += [f"{one.id}, {row.arm}: {remarks.pairs(row)}" for row in rows]
     why = reasons[0] if reasons else "none was measured in pairs"
     return Unmeasured(cell=cell.id, reason=f"no cell of the study has a forecast ({why})")
 
@@ -93,7 +91,7 @@ def _like(cell: Resolved, one: Resolved, row: Row) -> Unmeasured:
         seconds=row.needed * (own or row.seconds),
         other=other,
         floor=own > 0,
-        spread=needs.spread(row) if row.pairs < FEWEST else "",
+        spread=remarks.spread(row) if row.pairs < FEWEST else "",
     )
 
 
@@ -115,11 +113,11 @@ def like(one: Unmeasured) -> str:
 
 def pairs(one: Unmeasured) -> str:
     """How many it takes."""
-    return needs.UNKNOWN if one.pairs is None else f"{one.pairs:,}"
+    return remarks.UNKNOWN if one.pairs is None else f"{one.pairs:,}"
 
 
 def hours(one: Unmeasured) -> str:
     """How long they take."""
     if one.seconds is None:
-        return needs.UNKNOWN
+        return remarks.UNKNOWN
     return f"{'at least ' if one.floor else ''}{format_duration(one.seconds)}"

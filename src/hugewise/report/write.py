@@ -1,4 +1,7 @@
-"""The files of a report, each whole or not at all."""
+"""The files of a report, each whole or not at all.
+
+The report of a run of a study: which sections it has.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,63 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from hugewise.beneath import Folder
+from hugewise.beneath import DirFd
 from hugewise.errors import StorageError
 from hugewise.files import drafted, made_folder, own, sync
 from hugewise.model.results import Results
-from hugewise.report.document import Document, figures
-from hugewise.report.drawing import Drawing, begun, drawn
+from hugewise.report.document import Block, Document, Folded, Line, Note, Ran, figures
+from hugewise.report.drawing import Drawing, drawn, start_drawing
+from hugewise.report.figures.theme import colours
+from hugewise.report.numbers import when
+from hugewise.report.remarks import earlier, time_short
+from hugewise.report.sections import answer, beside, guests
+from hugewise.report.sections.cell import cell
+from hugewise.report.sections.levels import levels, reading, settings
+from hugewise.report.sections.run import left_out, run, trouble
+from hugewise.report.sentences import records, run_line
 
-__all__ = ["held_folder", "write", "write_document"]
+
+def report(results: Results) -> Document:
+    """Everything, for a page or a file."""
+    return Document(
+        title=f"{results.study}: {results.question}",
+        lead=(
+            Ran(results.run, when(results.started), run_line(results)),
+            *(Note(said) for said in time_short(results)),
+            Line(earlier(results), quiet=True),
+            *_records(results),
+        ),
+        sections=(
+            answer.answer(results),
+            *settings(results),
+            *left_out(results),
+            *guests.guests(results.guests),
+            *beside.beside(results.beside, colours(results)),
+            *levels(results),
+            *(cell(results, number, one) for number, one in enumerate(results.cells, 1)),
+            trouble(results),
+            run(results),
+            reading(results),
+        ),
+        top=tuple(answer.top(results)),
+        about=results.study,
+        page=results.study,
+        heading=results.question or results.study,
+        tally=answer.tally(results),
+        files="report.json, attempts.csv, comparisons.csv and figures/",
+        colours=colours(results),
+    )
+
+
+def _records(results: Results) -> Iterator[Block]:
+    """Whether they are what was written: behind a line where nothing is amiss."""
+    said = tuple(Line(one, quiet=True) for one in records(results))
+    whole = results.integrity is not None and results.integrity.state in ("consistent", "unaltered")
+    if said and whole and results.state not in ("running", "interrupted"):
+        yield Folded("The run's records are whole", said, long=True)
+    else:
+        yield from said
+
 
 FIGURES = "figures"
 _OF_A_CELL = 9  # figures, about
@@ -28,7 +80,6 @@ def write(results: Results, folder: Path | str) -> dict[str, Path]:
     be written, and UserError to root where the folder is another account's.
     """
     from hugewise.report import csv, json  # noqa: PLC0415  (as the engines below: only for those who write a report)
-    from hugewise.report.study import report  # noqa: PLC0415
 
     data: dict[str, tuple[str, Iterable[bytes]]] = {
         "json": ("report.json", (json.encode(results),)),
@@ -37,7 +88,7 @@ def write(results: Results, folder: Path | str) -> dict[str, Path]:
     }
     if results.beside is not None:
         data["published"] = ("published.csv", (csv.published(results.beside).encode(),))
-    with begun(len(results.cells) * _OF_A_CELL) as drawing:
+    with start_drawing(len(results.cells) * _OF_A_CELL) as drawing:
         return write_document(report(results), folder, data, drawing)
 
 
@@ -92,7 +143,7 @@ def _errors(place: Path) -> Iterator[None]:
         ) from error
 
 
-def held_folder(place: Path, what: str = "the report") -> Folder:
+def held_folder(place: Path, what: str = "the report") -> DirFd:
     """The folder of what is written, made where it is not there. To root UserError where it could be another account's.
 
     The account that called sudo may own it, or what is above it: from here on nothing that it does leads elsewhere.
@@ -101,10 +152,10 @@ def held_folder(place: Path, what: str = "the report") -> Folder:
     for _ in range(2):  # what was not there before is looked at again
         own(place, f"{what} is not written to {place}", "write it as the account that the folder belongs to")
         made_folder(place, theirs=True)
-    return Folder.open(place.resolve())
+    return DirFd.open(place.resolve())
 
 
-def _below(held: Folder, name: str) -> Folder:
+def _below(held: DirFd, name: str) -> DirFd:
     """A folder in it, which is no link and belongs to the same account. Raises OSError, StorageError."""
     try:
         return held.folder(name)
@@ -115,7 +166,7 @@ def _below(held: Folder, name: str) -> Folder:
         return made
 
 
-def _written(folder: Folder, called: Path, files: Mapping[str, tuple[str, Iterable[bytes]]]) -> dict[str, Path]:
+def _written(folder: DirFd, called: Path, files: Mapping[str, tuple[str, Iterable[bytes]]]) -> dict[str, Path]:
     """Write the files (name and content in pieces by key), each whole; the path of each. Raises OSError that names it.
 
     In a folder of whom root works for, they are theirs. Their names are on disk when the folder is synced.
@@ -133,10 +184,10 @@ def _written(folder: Folder, called: Path, files: Mapping[str, tuple[str, Iterab
     return paths
 
 
-def _sync(folder: Folder) -> None:
+def _sync(folder: DirFd) -> None:
     sync(_path(folder))
 
 
-def _path(folder: Folder) -> Path:
+def _path(folder: DirFd) -> Path:
     """The folder that is held, wherever it is called."""
     return Path(f"/proc/self/fd/{folder.fileno()}")

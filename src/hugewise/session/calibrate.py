@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from hugewise.analysis import calibration_figures
-from hugewise.analysis.calibration import Calibrated, CalibrationRecord, identity, same, save, turns_of
+from hugewise.analysis import calibration
+from hugewise.analysis.calibration import Calibrated, CalibrationRecord, calibration_key, identity, save, turns_of
 from hugewise.errors import HugewiseError, UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.machine import fingerprint
-from hugewise.model import coin
+from hugewise.model import randomisation
 from hugewise.model.design import Kind, must_agree
 from hugewise.model.host import Host
 from hugewise.model.metric import Metric
@@ -38,9 +38,8 @@ from hugewise.study.tables import PolicyUse
 from hugewise.study.workload import cell_of
 
 if TYPE_CHECKING:
-    from hugewise.guests.provided import Provided
+    from hugewise.guests.resources import GuestResources
 
-__all__ = ["FOLDER", "STUDY", "calibrate"]
 
 FOLDER = "calibration"
 _LABELS = ("label-a", "label-b")
@@ -109,7 +108,7 @@ def calibrate(
     if pairs < _FEWEST:
         raise UserError(f"{pairs} pairs are too few to calibrate with", hint=f"take {_FEWEST} or more")
     asked = study or parse(STUDY, "the built-in calibration")
-    seed = seed or coin.new_seed()
+    seed = seed or randomisation.new_seed()
     guests = feasibility.provide(asked, lambda text: listener(progress.Message(text)))
     folder = results / FOLDER / "runs"
     bench = _Bench(asked, folder, pairs, planted, seed, listener, LocalHost(), guests, anyway, tuple(command))
@@ -144,7 +143,7 @@ class _Bench:
     seed: bytes
     listener: progress.Listener
     host: Host
-    guests: Provided | None
+    guests: GuestResources | None
     anyway: bool = False
     command: tuple[str, ...] = ()
     runs: list[Path] = field(default_factory=list)
@@ -206,17 +205,17 @@ def _of_metric(bench: _Bench, cell: Cell, metric: Metric, measured: _Measured) -
     factor = 1.0 if really else 1 + bench.planted
     values = {kind: found for kind, one in measured.streams.items() if (found := _values(one, metric)) is not None}
     streams = [
-        calibration_figures.stream(kind, one.first, [value * factor for value in one.second], one.in_time, one.seconds)
+        calibration.stream(kind, one.first, [value * factor for value in one.second], one.in_time, one.seconds)
         for kind, one in values.items()
     ]
     agreements = tuple(_agreements(bench, cell, metric, measured))
     # What gives the verdicts is judged; a duet's arms are held against sequential ones by themselves.
     judged = next((each for each in streams if each.kind == measured.design == "resident"), streams[0])
-    relabelled = calibration_figures.relabelled(judged.differences, int.from_bytes(bench.seed[:8]))
+    relabelled = calibration.relabelled(judged.differences, int.from_bytes(bench.seed[:8]))
     passed, reason = _judge(judged, relabelled, bench.planted)
     in_time = values["sequential"].in_time
     return Calibrated(
-        key=same(
+        key=calibration_key(
             cell.workload.name,
             cell.values,
             metric.name,
@@ -227,16 +226,14 @@ def _of_metric(bench: _Bench, cell: Cell, metric: Metric, measured: _Measured) -
         policy=cell.baseline,
         streams=tuple(streams),
         relabelled=relabelled,
-        purchases=calibration_figures.purchases(in_time, streams) if bench.planted == 0 else (),
+        purchases=calibration.purchases(in_time, streams) if bench.planted == 0 else (),
         agreements=agreements,
         passed=passed,
         reason=reason,
     )
 
 
-def _judge(
-    stream: calibration_figures.Stream, relabelled: calibration_figures.Relabelled, planted: float
-) -> tuple[bool, str]:
+def _judge(stream: calibration.Stream, relabelled: calibration.Relabelled, planted: float) -> tuple[bool, str]:
     if relabelled.rate > relabelled.limit:
         return False, f"{100 * relabelled.rate:.2g}% of relabelled streams end in a verdict at 5%"
     if relabelled.campaign_verdicts > relabelled.most_verdicts:
@@ -283,23 +280,19 @@ def _beside_the_baseline(bench: _Bench, cell: Cell, design: Kind) -> Iterator[tu
             yield arm, {kind: one for kind, one in made.items() if one is not None}
 
 
-def _agreements(
-    bench: _Bench, cell: Cell, metric: Metric, measured: _Measured
-) -> Iterator[calibration_figures.Agreement]:
+def _agreements(bench: _Bench, cell: Cell, metric: Metric, measured: _Measured) -> Iterator[calibration.Agreement]:
     """For every arm: its effect in sequential pairs, and in the design."""
     baseline = cell.arm(cell.baseline)
     for arm, streams in measured.arms:
         found = {
-            kind: calibration_figures.stream(kind, *values)
+            kind: calibration.stream(kind, *values)
             for kind, one in streams.items()
             if (values := _values(one, metric)) is not None
         }
         if len(found) == 2:
             identities = identity(arm.treatment), identity(baseline.treatment)
             within = bench.study.calibration.agreement
-            held = calibration_figures.agreement(
-                arm.name, identities, found["sequential"], found[measured.design], within
-            )
+            held = calibration.agreement(arm.name, identities, found["sequential"], found[measured.design], within)
             length, wash_out = turns_of(bench.study)
             yield msgspec.structs.replace(held, slice=length, wash_out=wash_out)
 

@@ -9,16 +9,14 @@ import msgspec
 
 from hugewise import workloads
 from hugewise.errors import UserError
-from hugewise.machine.site import ClientSite
-from hugewise.model.client import ClientHost
+from hugewise.machine.serving import ClientSite
+from hugewise.model.host import ClientHost
 from hugewise.model.scene import Parted
 from hugewise.plan.plan import Plan
 from hugewise.study.study import Study
 
 if TYPE_CHECKING:
-    from hugewise.clients.reached import ClientsHost
-
-__all__ = ["Reached", "placed"]
+    from hugewise.clients.host import ClientsHost
 
 
 def placed(study: Study, client: ClientHost | None) -> Study:
@@ -67,7 +65,7 @@ class Reached:
         cells = [cell for cell in plan.cells if cell.apart]
         if self.host is None or not cells:
             return ()
-        from hugewise.clients.reached import ClientsHost  # noqa: PLC0415  (knows ssh)
+        from hugewise.clients.host import ClientsHost  # noqa: PLC0415  (knows ssh)
 
         wanted: dict[str, None] = {}
         exposed: dict[str, None] = {}

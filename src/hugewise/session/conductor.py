@@ -2,38 +2,236 @@
 
 The conductor owns order and attempts. It asks `coin` for block k when block k-1 is closed, the runner for one attempt
 at a time, and the methods which comparisons remain. All state is in the run's folder: resuming is reading it.
+
+Which open comparisons the time of a run has room for, from the total time of its blocks and their counts alone.
+
+A comparison has no verdict before a number of pairs that follows from its share of the error rate (`stats.power`).
+Where the time has no room for so many pairs of every open comparison, the last ones of the study wait until the others
+are decided. Which ones wait never hangs on the times of a single arm, or on their spread: the time of a block is the
+same whichever label each of its attempts has, so that the coin's test of each comparison stays exact. A comparison that
+waits keeps its share of the error rate, and is undecided unless its turn comes again.
+
+Cells in which nothing ever succeeds, under any policy: they tell nothing of the policies, and take others' time.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from hugewise.analysis.budget import more_time
 from hugewise.attempt import runner
-from hugewise.attempt.underway import Bench, Disturbed
+from hugewise.attempt.context import Disturbed, RunContext
 from hugewise.errors import AttemptLostError, HugewiseError, MachineError, ProbeError
-from hugewise.machine.drift import Drift
-from hugewise.model import coin
-from hugewise.model.clock import CLOCK, Clock
+from hugewise.machine.machine import Drift
+from hugewise.model import randomisation
 from hugewise.model.design import in_turns
+from hugewise.model.host import CLOCK, Clock
 from hugewise.model.trial import Attempt, Block, BlockState, Trial, at_fault
-from hugewise.plan.ageing import due
-from hugewise.plan.plan import Arm, Cell
+from hugewise.plan.arms import Arm
+from hugewise.plan.memory import due
+from hugewise.plan.plan import Cell
+from hugewise.quantity import format_duration
 from hugewise.session import progress
-from hugewise.session.budget_check import BudgetCheck, Open
-from hugewise.session.failing import Failing
 from hugewise.session.identity import differing
+from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Method
+from hugewise.stats.power import least_pairs
 from hugewise.stats.sequential import Sequential
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import Begun, BlockClosed, BlockOpened, Closed, Lost, Noted, OpenBlock, Run, Unstarted
 from hugewise.study.study import Study
 
-__all__ = ["Conductor"]
+_SETTLED = 3  # blocks of each cell after which the time of a block is known
+_SLOW = 1.25  # times the usual time of a block: first blocks start programs and fill caches
+_UNKNOWN = 2.0  # the same while the blocks of a cell are not measured, and taken for those of the others
+_SPARE = 1  # pairs beyond the least: the scores of real data can take one more
+_RECENT = 5  # blocks of a cell that its time is known from
+
+
+class Open(NamedTuple):
+    """A comparison without a verdict: `arm` against the baseline of `cell`, which have `pairs` complete pairs."""
+
+    cell: Cell
+    arm: str
+    pairs: int
+
+
+class _Took(NamedTuple):
+    seconds: float
+    attempts: int
+
+
+@dataclass
+class BudgetCheck:
+    """Takes in every closed block. `asked`: whether a command line began the run, so that its options are the cure."""
+
+    study: Study
+    methods: Sequence[Method]
+    asked: bool
+    _took: defaultdict[str, deque[_Took]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=_RECENT)))
+    _told: bool = False
+
+    def observe(self, block: Block) -> None:
+        """Take in the time of a complete block."""
+        if block.state == "complete" and block.seconds is not None and block.attempts:
+            self._took[block.cell].append(_Took(block.seconds, len(block.arms) or len({a.arm for a in block.attempts})))
+
+    def measured(self, cell: Cell) -> bool:
+        """Tell whether a block of this cell has been timed."""
+        return cell.id in self._took
+
+    def seconds(self, cell: Cell, arms: int) -> float:
+        """Estimate the seconds of a block with the baseline and `arms` arms, from the last blocks of the cell, or of
+        all cells while the cell has none; 0.0 before any block.
+        """
+        known = self._took.get(cell.id) or [one for several in self._took.values() for one in several]
+        if not known:
+            return 0.0
+        total = sum(one.seconds for one in known)
+        if cell.together:  # all arms run at once
+            return total / len(known)
+        attempts = 1 + arms if cell.at_most is None else min(1 + arms, cell.at_most)
+        return total / sum(one.attempts for one in known) * attempts
+
+    def waiting(self, comparisons: Sequence[Open], left: float) -> tuple[Open, ...]:
+        """Those of the open `comparisons`, in the order of the study, that wait as the `left` seconds have no room for
+        verdicts on all; from the end. None where there is room for all, or for none.
+        """
+        if self.study.method != "sequential" or self.study.budget.time is None or self.least() is None:
+            return ()
+        kept, room = [*comparisons], left * self._doubt(comparisons)
+        while kept and self._needed(kept) > room:
+            kept.pop()
+        return tuple(comparisons[len(kept) :]) if kept else ()
+
+    def least(self) -> int | None:
+        """The fewest pairs after which any comparison is decided; None where that is not known, or never."""
+        if self.study.method not in ("sequential", "fixed-n"):
+            return None
+        every = [
+            least_pairs(method.alpha, method.planned) if isinstance(method, Sequential) else method.planned
+            for method in self.methods
+            if isinstance(method, Sequential | FixedN) and method.contrast.metric.better != "neutral"
+        ]
+        return min((one for one in every if one is not None), default=None)
+
+    def told(self, comparisons: Sequence[Open], late: Sequence[Open], left: float) -> str | None:
+        """A line, once, with the time that would do: which of the open `comparisons` wait (`late`), or that the `left`
+        seconds suffice for none. None where there is room for all.
+        """
+        least, time = self.least(), self.study.budget.time
+        if time is None or least is None or self._told or not comparisons:
+            return None
+        if late:
+            self._told = True
+            names = ", ".join(f"{one[0].cell.id} ({', '.join(each.arm for each in one)})" for one in _by_cell(late))
+            return (
+                f"the time of {format_duration(time)} has no room for verdicts on all comparisons: {names}"
+                f" {'waits' if len(late) == 1 else 'wait'} until the others are decided"
+                f" (for all: {more_time(time - left + self._needed(comparisons), asked=self.asked)})"
+            )
+        first = comparisons if self.study.method == "fixed-n" else comparisons[:1]
+        if not any(self.measured(one.cell) for one in first) or self._needed(first, 0) <= left * self._doubt(
+            comparisons
+        ):
+            return None
+        self._told = True
+        round_, done = self._round(comparisons), max(one.pairs for one in comparisons)
+        pairs = done + int(left / round_)
+        several = f"{pairs} pair{'' if pairs == 1 else 's'}"
+        needed = time - left + (least - done) * round_
+        fits = f"about {several} of each comparison fit into the time of {format_duration(time)}"
+        return f"{fits}, and a verdict takes at least {least}: {more_time(needed, asked=self.asked)}"
+
+    def _doubt(self, comparisons: Sequence[Open]) -> float:
+        """By how much the time of a block may turn out shorter than the first ones say."""
+        fewest = min((len(self._took.get(one.cell.id, ())) for one in comparisons), default=0)
+        return _UNKNOWN if fewest == 0 else _SLOW if fewest < _SETTLED else 1.0
+
+    def _round(self, comparisons: Sequence[Open]) -> float:
+        """Seconds of one block of each cell that has some of these comparisons."""
+        return sum(self.seconds(several[0].cell, len(several)) for several in _by_cell(comparisons))
+
+    def _needed(self, comparisons: Sequence[Open], spare: int = _SPARE) -> float:
+        """Seconds until each of these comparisons has the pairs that a verdict takes."""
+        least = self.least()
+        assert least is not None
+        total = 0.0
+        for several in _by_cell(comparisons):
+            cell = several[0].cell
+            arms = len(several) + sum(arm.name in self.study.unjudged for arm in cell.arms)
+            pairs = max(0, least + spare - min(one.pairs for one in several))
+            share = 1.0 if cell.at_most is None else max(1.0, arms / (cell.at_most - 1))  # blocks that a pair takes
+            total += pairs * share * self.seconds(cell, arms)
+        return total
+
+
+def _by_cell(comparisons: Sequence[Open]) -> list[list[Open]]:
+    found: dict[str, list[Open]] = {}
+    for one in comparisons:
+        found.setdefault(one.cell.id, []).append(one)
+    return list(found.values())
+
+
+_MOST_FAILURES = 3
+"""So many blocks of a cell in which every attempt failed mean that it cannot be measured here as it is."""
+
+
+@dataclass
+class Failing:
+    """What succeeded in any block of the run, and what failed since its session began: a run that is resumed tries
+    again. A cell that has had a success is never given up: an outage ends.
+    """
+
+    _succeeded: set[str] = field(default_factory=set)
+    _blocks: Counter[str] = field(default_factory=Counter)
+    _arms: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # that were tried
+    _last: dict[str, str] = field(default_factory=dict)  # failure of each cell
+    _given_up: dict[str, str] = field(default_factory=dict)  # cells, each with why
+    _least: dict[str, int] = field(default_factory=dict)  # blocks of cells that were tried once more, with those
+
+    def __contains__(self, cell: str) -> bool:
+        """Whether the cell is given up."""
+        return cell in self._given_up
+
+    def observe(self, block: Block, *, now: bool) -> None:
+        """Take a block into account; `now`: it was made in this session, and not read of the run before."""
+        counted = [attempt for attempt in block.attempts if attempt.state in {"accepted", "failed"}]
+        if any(attempt.state == "accepted" for attempt in counted):
+            self._succeeded.add(block.cell)
+        if not now or block.state != "complete":
+            return
+        self._blocks[block.cell] += 1
+        for attempt in counted:
+            self._arms[block.cell].add(attempt.arm)
+            self._last[block.cell] = attempt.reason or "no reason is known"
+
+    def give_up(self, cell: str, arms: Iterable[str]) -> str | None:
+        """Why the cell with these arms is given up, where it is: every one of them was tried, and all failed."""
+        hopeless = self._blocks[cell] >= self._least.get(cell, _MOST_FAILURES) and {*arms} <= self._arms[cell]
+        if not hopeless or cell in self._succeeded:
+            return None
+        told = f"every attempt failed in the {self._blocks[cell]} blocks of {cell}; the last: {self._last[cell]}"
+        self._given_up[cell] = told
+        return told
+
+    def again(self) -> bool:
+        """Whether the cells that are given up have one more block each, once: what ailed them may be over by now."""
+        if self._least or not self._given_up:
+            return False
+        self._least = {cell: self._blocks[cell] + 1 for cell in self._given_up}
+        self._given_up.clear()
+        return True
+
+    def told(self) -> str:
+        """Each cell that is given up, and why."""
+        return "; ".join(self._given_up.values())
+
 
 # So many blocks in a row that do not count mean that somebody or something keeps interfering: stop and say so.
 _PATIENCE = 5
@@ -44,7 +242,7 @@ _COUNTS = ("accepted", "failed")
 class Conductor:
     """Asks for blocks until every comparison is decided or the time is up. `run` is what there is of it already."""
 
-    bench: Bench
+    bench: RunContext
     run: Run
     cells: Sequence[Cell]
     methods: Sequence[Method]
@@ -212,7 +410,7 @@ class Conductor:
         number = self._last + 1
         wanted = [arm.name for arm in self._open_arms(cell) if arm.name != cell.baseline]
         if cell.at_most is not None:
-            wanted = coin.some(self.seed, number, wanted, cell.at_most - 1)
+            wanted = randomisation.some(self.seed, number, wanted, cell.at_most - 1)
         wanted.append(cell.baseline)
         opened = self.folder.append(
             BlockOpened(
@@ -220,7 +418,7 @@ class Conductor:
                 block=number,
                 cell=cell.id,
                 session=self.bench.session,
-                arms=[trial.arm for trial in coin.order(self.seed, number, wanted)],
+                arms=[trial.arm for trial in randomisation.order(self.seed, number, wanted)],
             )
         )
         return self._run_block(OpenBlock(opened), cell)
@@ -273,7 +471,7 @@ class Conductor:
         try:
             pad, layout = self.study.environment_pad, self.study.design
             places = max(1, len(layout.slots))
-            trials = coin.order(self.seed, number, block.opened.arms, places, pad_max=pad, cell=cell.id)
+            trials = randomisation.order(self.seed, number, block.opened.arms, places, pad_max=pad, cell=cell.id)
             if cell.together and not given_up:
                 self._try_together(block, cell, trials)
             elif not cell.together:
@@ -385,8 +583,12 @@ class Conductor:
         problem, faulty = "no attempt left", dict.fromkeys(at_fault(block.attempts))
         for number in self._numbers(block, everyone):
             try:
-                rounds = coin.turn_rounds(self.seed, block.opened.block, len(trials)) if in_turns(cell.kind) else None
-                found = runner.together(self.bench, cell, arms, number, rounds=rounds)
+                rounds = (
+                    randomisation.turn_rounds(self.seed, block.opened.block, len(trials))
+                    if in_turns(cell.kind)
+                    else None
+                )
+                found = runner.run_together(self.bench, cell, arms, number, rounds=rounds)
             except AttemptLostError as error:
                 for arm in [error.arm] if error.arm else everyone:
                     self._lost(block, arm, error.message)

@@ -15,25 +15,24 @@ import msgspec
 from hugewise import policies, workloads
 from hugewise.errors import UserError
 from hugewise.host.account import must_enter
-from hugewise.host.at_rest import at_rest
+from hugewise.host.journal import at_rest
 from hugewise.host.local_host import LocalHost
 from hugewise.machine.proc import meminfo
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import mechanism as mechanism_of
 from hugewise.model.scene import Staged
-from hugewise.plan import ageing, memory, room
+from hugewise.plan import memory
+from hugewise.plan.arms import GuestHouse
 from hugewise.plan.cells import resolve
 from hugewise.plan.plan import Plan, plan
-from hugewise.plan.venue import GuestHouse
 from hugewise.store.records import Run
 from hugewise.study.study import Study
 
 if TYPE_CHECKING:
-    from hugewise.guests.provided import ForImage, Provided
-    from hugewise.model.check import Check
+    from hugewise.guests.resources import ForImage, GuestResources
+    from hugewise.model.host import Check
 
-__all__ = ["fitting", "guest_checks", "make_plan", "must_begin", "must_have_cells", "provide", "with_room"]
 
 _ONCE = "once, for every choice of its workloads (--only, --arms)"
 
@@ -52,16 +51,16 @@ def make_plan(
     sizes = PageSizes.discover(host)
     first: tuple[str, ...] = ()
     if study.guest is not None and guests is None:
-        from hugewise.guests import provided, qmp  # noqa: PLC0415  (only studies of guests need them)
+        from hugewise.guests import qmp, resources  # noqa: PLC0415  (only studies of guests need them)
 
         qmp.must_be_there()
-        seen = provided.look(study)
+        seen = resources.look(study)
         guests, first = seen, (*seen.first, *_image(study, seen))
     known, mechanism = policies.discover(sizes), mechanism_of(host)
     made = plan(study, known, workloads.discover(), host, sizes, mechanism, guests, resident)
     if guests is not None and guests.pending:
         first += tuple(_unseen(made, study, guests))
-    return msgspec.structs.replace(made, first=(*first, *ageing.costs(made.cells, host)))
+    return msgspec.structs.replace(made, first=(*first, *memory.costs(made.cells, host)))
 
 
 def fitting(planned: Plan, run: Run | None, host: Host) -> tuple[Plan, tuple[str, ...]]:
@@ -77,7 +76,7 @@ def with_room(planned: Plan, host: Host, guest: int, privileged: bool) -> Plan:
     """The plan without the arms whose pools, or guests, there is no room for beside what this host is for. `guest`,
     `privileged`: as for `plan.memory.pool_pages`. Raises HugewiseError where nothing is left.
     """
-    return room.within(planned, room.of_host(host), guest, privileged=privileged)
+    return memory.within(planned, memory.of_host(host), guest, privileged=privileged)
 
 
 def must_have_cells(study: Study, planned: Plan) -> None:
@@ -96,32 +95,32 @@ def must_begin(planned: Plan, folder: Path) -> None:
             must_enter(cell.account, folder)
 
 
-def provide(study: Study, say: Callable[[str], None]) -> Provided | None:
+def provide(study: Study, say: Callable[[str], None]) -> GuestResources | None:
     """What the guests of `study` need, fetched, built and asked now if need be; None where it has no guests.
 
     Raises StudyError, UserError, HugewiseError.
     """
     if study.guest is None:
         return None
-    from hugewise.guests import provided, qmp  # noqa: PLC0415
+    from hugewise.guests import qmp, resources  # noqa: PLC0415
 
     qmp.must_be_there()
-    return provided.provide(study, lambda bare: _for_image(study, bare), say)
+    return resources.provide(study, lambda bare: _for_image(study, bare), say)
 
 
 def guest_checks(study: Study) -> tuple[Check, ...]:
     """What this host has of what the guests of `study` need. Raises StudyError, UserError."""
-    from hugewise.guests import provided, requirements  # noqa: PLC0415
+    from hugewise.guests import resources  # noqa: PLC0415
 
-    seen, host = provided.look(study), at_rest(LocalHost())
+    seen, host = resources.look(study), at_rest(LocalHost())
     packages = _for_image(study, dataclasses.replace(seen, pending=False)).whole
     # What the image will bring is no lack of a plan before it is made: what is left is this host's.
     planned = make_plan(study, host, seen)
     beside = [left for left in planned.left_out if left.packages]
     refused = [left for left in planned.left_out if not left.packages]
     return (
-        *requirements.checks(study, packages, beside, privileged=host.privileged()),
-        *requirements.refusals(refused, nothing=not planned.cells),
+        *resources.checks(study, packages, beside, privileged=host.privileged()),
+        *resources.refusals(refused, nothing=not planned.cells),
     )
 
 
@@ -131,14 +130,14 @@ def _lacking(study: Study, bare: GuestHouse) -> tuple[str, ...]:
     return tuple(dict.fromkeys(package for left in left_out for package in left.packages))
 
 
-def _for_image(study: Study, bare: Provided) -> ForImage:
+def _for_image(study: Study, bare: GuestResources) -> ForImage:
     """What is lacked in guests without an image: by this part of a study, and by the whole of it.
 
     A part that needs no image has none. Any other has that of the whole: what is counted in a guest may hang on how its
     disk is laid out, so part and whole are the better compared for it, and it is made once. An image that another study
     left in the cache is not taken, though it may have all of it: what a run boots would then hang on what ran before.
     """
-    from hugewise.guests.provided import ForImage  # noqa: PLC0415  (there: `bare` is)
+    from hugewise.guests.resources import ForImage  # noqa: PLC0415  (there: `bare` is)
 
     own = _lacking(study, bare)
     old = study.whole is None and bool(study.cells)  # a run that began before the whole was kept has its own image
@@ -158,7 +157,7 @@ def _for_image(study: Study, bare: Provided) -> ForImage:
     return ForImage(own, tuple(dict.fromkeys((*(name for one in lacking for name in one.split()), *own))))
 
 
-def _image(study: Study, seen: Provided) -> Iterator[str]:
+def _image(study: Study, seen: GuestResources) -> Iterator[str]:
     """That a run makes the image that its workloads need, where it is not in the cache."""
     from hugewise.guests import image  # noqa: PLC0415  (there: it was seen)
 

@@ -9,25 +9,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from hugewise.attempt.boarding import Boarding
+from hugewise.attempt.context import Boarding
 from hugewise.deployment.program import Destination, UnitFacts, for_program, unit_facts
 from hugewise.errors import RunError
 from hugewise.host.ledger import JournalRecord
 from hugewise.machine.machine import Contained
-from hugewise.model.deployment import Deployment
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
+from hugewise.model.policy import Deployment
 from hugewise.model.workload import MARKS, Configuration, Configured
-from hugewise.plan.plan import Arm, Cell
+from hugewise.plan.arms import Arm
+from hugewise.plan.plan import Cell
 from hugewise.study.study import Study
 
 if TYPE_CHECKING:
-    from hugewise.guests.provided import Provided
-
-__all__ = ["ForGuests", "OfRun", "boarding", "check", "deployment", "machine"]
+    from hugewise.guests.resources import GuestResources
 
 
-def deployment(cell: Cell, arm: Arm, pool: int, guests: Provided | None, host: Host) -> Deployment:
+def deployment(cell: Cell, arm: Arm, pool: int, guests: GuestResources | None, host: Host) -> Deployment:
     """How an arm of the cell is deployed whose workload takes `pool` bytes of huge pages: where it ran, and below.
 
     Never raises for what a study has in it: what no file can say is told in the note.
@@ -38,11 +37,11 @@ def deployment(cell: Cell, arm: Arm, pool: int, guests: Provided | None, host: H
         return Deployment(note=f"there are no files: {error}")
 
 
-def _deployment(cell: Cell, arm: Arm, pool: int, guests: Provided | None, host: Host) -> Deployment:
+def _deployment(cell: Cell, arm: Arm, pool: int, guests: GuestResources | None, host: Host) -> Deployment:
     if guests is None or arm.kernel is None or arm.backing is None:
         policy = arm.policy.deployment(PageSizes.discover(host), arm.treatment, pool)
         return _with_program(policy, cell, arm, pool, unit_facts(host))
-    from hugewise.guests.deployment import deployed  # noqa: PLC0415
+    from hugewise.guests.libvirt import deployed  # noqa: PLC0415
 
     machine = guests.machine(arm.kernel)
     assert not isinstance(machine, str)
@@ -70,7 +69,7 @@ def _with_program(
     return msgspec.structs.replace(policy, files=(*files, *own, *policy.files))
 
 
-def machine(arm: Arm, guests: Provided | None) -> Mapping[str, Any] | None:
+def machine(arm: Arm, guests: GuestResources | None) -> Mapping[str, Any] | None:
     """What makes the guest that an arm runs in another machine than others; None where it runs on the host."""
     if guests is None or arm.kernel is None or arm.backing is None:
         return None
@@ -95,7 +94,7 @@ class OfRun(NamedTuple):
     folder: str
 
 
-def boarding(study: Study, guests: Provided, held: ForGuests, run: OfRun) -> Boarding:
+def boarding(study: Study, guests: GuestResources, held: ForGuests, run: OfRun) -> Boarding:
     """Gives each attempt a guest of its own, or all of the session one. Raises UserError."""
     from hugewise.guests.boarding import GuestBoarding  # noqa: PLC0415  (knows QEMU)
 
@@ -103,14 +102,14 @@ def boarding(study: Study, guests: Provided, held: ForGuests, run: OfRun) -> Boa
     each = GuestBoarding.open(study, guests, contain, closing, note, seed=seed, privileged=privileged)
     if not guests.resident:
         return each
-    from hugewise.guests.resident import ResidentBoarding  # noqa: PLC0415
+    from hugewise.guests.boarding import ResidentBoarding  # noqa: PLC0415
 
     stays = ResidentBoarding(each, run.cells, run.session, run.folder)
     closing.callback(stays.end)
     return stays
 
 
-def check(folder: Path, before: Mapping[str, str], guests: Provided | None) -> None:
+def check(folder: Path, before: Mapping[str, str], guests: GuestResources | None) -> None:
     """One run has one accelerator, as figures under another are not of the same kind; and guests that count are all the
     same, as a count is of one of each. Raises RunError.
 

@@ -1,6 +1,8 @@
 """What a run's first record says it is: cells and treatments, the programs that take part, what withholds verdicts.
 
 A resumed run is held against it.
+
+Which cells take a design by themselves: where the study leaves it to what a calibration on this host has shown.
 """
 
 from __future__ import annotations
@@ -15,18 +17,19 @@ from typing import Any
 import msgspec
 
 from hugewise.errors import ProbeError, RunError
+from hugewise.host.local_host import LocalHost
 from hugewise.machine import fingerprint, probe
 from hugewise.model import age
-from hugewise.model.deployment import Deployment
 from hugewise.model.design import Kind, beside_its_own, must_agree
 from hugewise.model.host import Host
-from hugewise.model.policy import mechanism
+from hugewise.model.policy import Deployment, mechanism
+from hugewise.model.scene import Staged
 from hugewise.model.workload import without_defaults
-from hugewise.plan.plan import Arm, Cell, Plan
+from hugewise.plan.arms import Arm, GuestHouse
+from hugewise.plan.plan import Cell, Plan
+from hugewise.session.feasibility import make_plan
 from hugewise.store.records import ArmRecord, CellRecord, Opened
 from hugewise.study.study import Study
-
-__all__ = ["cell_records", "changes", "check_host", "compared", "cpu", "differing", "versions", "withheld"]
 
 
 def cell_records(plan: Plan, kind: Kind, deployment: Callable[[Cell, Arm, int], Deployment]) -> tuple[CellRecord, ...]:
@@ -93,12 +96,12 @@ def withheld(
 
     facts = fingerprint.fingerprint(host)
     known = calibration.load(records)
-    here = calibration.Here(facts["machine"], host.name, facts["kernel"]["release"], time.time())
+    here = calibration.HostNow(facts["machine"], host.name, facts["kernel"]["release"], time.time())
 
     def planned(cell: Cell, metric: str, called: str) -> calibration.Planned:
         return calibration.Planned(
             called,
-            calibration.same(cell.workload.name, cell.values, metric, machine(cell.arm(cell.baseline))),
+            calibration.calibration_key(cell.workload.name, cell.values, metric, machine(cell.arm(cell.baseline))),
             cell.arm(cell.baseline).treatment,
             {arm.name: arm.treatment for arm in cell.arms if arm.name != cell.baseline},
         )
@@ -164,3 +167,29 @@ def differing(before: Mapping[str, str] | None, now: Mapping[str, str]) -> Itera
     for name, value in now.items() if before is not None else ():
         if (known := (before or {}).get(name)) != value:
             yield f"{name} is {value}, it was {known}"
+
+
+def residents(opened: Opened) -> frozenset[str]:
+    """The cells of a run that are resident though its study does not say so."""
+    return frozenset(cell.id for cell in opened.cells if cell.kind == "resident")
+
+
+def planned(study: Study, results: Path, guests: GuestHouse | None = None) -> Plan:
+    """The plan of a new run of `study`, whose cells of servers are resident where the study leaves it to that, where a
+    calibration in `results` lets them be, of each metric that they judge, and where they lose no arm by it. Raises
+    StudyError, UserError.
+    """
+    plan = make_plan(study, guests=guests)
+    if study.design.kind != "auto" or study.guest is not None or study.design.slots:
+        return plan
+    asked = msgspec.structs.replace(study, design=msgspec.structs.replace(study.design, kind="resident"))
+    refused = withheld(asked, plan, results / "calibration", LocalHost(), lambda _: None)
+    wanted = {
+        cell.id: cell
+        for cell in plan.cells
+        if isinstance(cell.workload, Staged)
+        and not refused.keys() & {cell.id, *(beside_its_own(cell.id, metric.name) for metric in cell.also)}
+    }
+    made = {cell.id: len(cell.arms) for cell in make_plan(study, resident=wanted).cells} if wanted else {}
+    whole = [name for name, cell in wanted.items() if made.get(name) == len(cell.arms)]
+    return make_plan(study, resident=whole) if whole else plan

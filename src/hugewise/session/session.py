@@ -13,19 +13,16 @@ import msgspec
 
 from hugewise import beneath, files
 from hugewise.host.local_host import LocalHost
-from hugewise.model import coin
-from hugewise.model.client import ClientHost
-from hugewise.model.clock import CLOCK, Clock
+from hugewise.model import randomisation
+from hugewise.model.host import CLOCK, ClientHost, Clock
 from hugewise.plan.plan import Plan
-from hugewise.session import calibrated, identity, progress
 from hugewise.session import guests as guest_session
+from hugewise.session import identity, progress
 from hugewise.session.clients import Reached, placed
 from hugewise.session.feasibility import make_plan, must_have_cells, provide
 from hugewise.session.steps import Session
 from hugewise.store.folder import RunFolder
 from hugewise.study.study import Study
-
-__all__ = ["discard_unbegun", "resume", "run"]
 
 
 def run(
@@ -49,9 +46,9 @@ def run(
     """
     _trust(results)
     study = placed(study, client)
-    seed = seed or coin.new_seed()
+    seed = seed or randomisation.new_seed()
     guests = provide(study, lambda text: listener(progress.Message(text)))
-    plan = calibrated.planned(study, results, guests)
+    plan = identity.planned(study, results, guests)
     must_have_cells(study, plan)
     if not calibrating and (why := _too_small(study, plan, results)) is not None:
         listener(progress.Message(why))
@@ -95,7 +92,7 @@ def resume(
         folder.hold()
     identity.check_host(path, run.opened, LocalHost())
     guests = provide(study, lambda text: listener(progress.Message(text)))
-    plan = make_plan(study, guests=guests, resident=calibrated.residents(run.opened))
+    plan = make_plan(study, guests=guests, resident=identity.residents(run.opened))
     clients = Reached(run.opened.client)
     _hold(Session(study, folder, seed, plan, run, listener, on_step, guests, anyway=anyway, clients=clients))
     return folder
@@ -130,7 +127,7 @@ def _hold(session: Session) -> None:
             session.say("a new session: everything is put back and set up again")
             study, folder, guests = session.study, session.folder, session.guests
             run = folder.read()
-            plan = make_plan(study, guests=guests, resident=calibrated.residents(run.opened))
+            plan = make_plan(study, guests=guests, resident=identity.residents(run.opened))
             shared = session.listener, session.on_step, guests
             clients = Reached(session.clients.host)
             session = Session(study, folder, session.seed, plan, run, *shared, anyway=session.anyway, clients=clients)

@@ -1,14 +1,24 @@
 """The steps of a session: the time in which one process holds the host, from the lock to the restored settings.
 
 Opening and closing are steps with names, like the runner's: whoever passes `on_step` is told of each before it happens.
+
+Memory that has aged, within a session: what cells want of it is there, or they are left out with the reason.
+
+Closing a session: everything that was opened is put back, whoever presses Ctrl-C meanwhile.
+
+What this host's processor counts, and what a page fault costs on it: asked once, before the first attempt.
+
+The memory that a session is going to use is touched once, before anything is measured.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,34 +26,39 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hugewise.analysis import earlier
-from hugewise.attempt.ageing import Ageing
-from hugewise.attempt.boarding import Boarding, HostBoarding
-from hugewise.attempt.preparation import prepared
-from hugewise.attempt.underway import Bench
-from hugewise.errors import HugewiseError, RunError
+from hugewise.attempt.ageing import Ageing, floor_of
+from hugewise.attempt.context import Boarding, HostBoarding, RunContext
+from hugewise.attempt.service import prepared
+from hugewise.errors import HugewiseError, ProbeError, RunError, SettingError
 from hugewise.files import storing
-from hugewise.host import cgroup, journal, recovery
-from hugewise.host.ledger import Scratched
+from hugewise.host import cgroup, journal
+from hugewise.host.knob import Settings
+from hugewise.host.ledger import JournalRecord, Scratched
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.lock import HostLock, boot_id
+from hugewise.host.page_state import SwapFile
 from hugewise.host.pool import Pools, Where
 from hugewise.host.scratch import Scratch, discard
-from hugewise.host.setting import Settings
-from hugewise.machine.drift import Drift
-from hugewise.machine.machine import Contained
-from hugewise.machine.site import Site
-from hugewise.model import coin, guest_record
+from hugewise.machine import fingerprint, probe
+from hugewise.machine.machine import Contained, Drift
+from hugewise.machine.pmu import families
+from hugewise.machine.pmu.families import CounterPlan, requests, schedule, without_steps
+from hugewise.machine.proc import meminfo
+from hugewise.machine.serving import Site
+from hugewise.model import age, guest, randomisation
+from hugewise.model.cause import FaultPrice
 from hugewise.model.host import Host
-from hugewise.model.pages import page_flags_readable
+from hugewise.model.pages import PageSizes, page_flags_readable
 from hugewise.model.policy import mechanism
+from hugewise.model.results import LeftOut
 from hugewise.model.scene import Staged
 from hugewise.plan import memory
 from hugewise.plan.plan import Cell, Plan
-from hugewise.session import ageing, counting, feasibility, identity, progress, touching
+from hugewise.quantity import readable_size
+from hugewise.session import feasibility, identity, progress
 from hugewise.session import guests as guest_session
 from hugewise.session.clients import Reached
-from hugewise.session.closing import close, gather
 from hugewise.session.conductor import Conductor
 from hugewise.stats.family import methods_for
 from hugewise.store import dataset
@@ -52,9 +67,185 @@ from hugewise.store.records import CellRecord, Noted, Opened, Resumed, Run
 from hugewise.study.study import Study
 
 if TYPE_CHECKING:
-    from hugewise.guests.provided import Provided
+    from hugewise.guests.resources import GuestResources
 
-__all__ = ["CLOSING", "OPENING", "Session"]
+
+def open_ageing(
+    plan: Plan, host: Host, note: Callable[[JournalRecord], None], results: Path
+) -> tuple[Plan, Ageing | None]:
+    """The plan without the cells whose memory cannot be had, and what ages it; None where no cell wants that.
+
+    The swap file is made in `results`; `note` (the journal) hears of it before. Raises HugewiseError where nothing is
+    left to run.
+    """
+    plan = _without(plan, age.fragmented, _too_full(plan, host))
+    if all(cell.memory_age == "fresh" for cell in plan.cells):
+        return plan, None
+    made = None
+    if size := memory.swap_bytes(plan.cells):
+        try:
+            made = SwapFile.make(results, size, note)
+        except SettingError as error:
+            plan = _without(plan, age.pressed, error.message)
+    pmd = PageSizes.discover(host).pmd or 0
+    ready = Ageing(host, note, os.sysconf("SC_PAGE_SIZE"), pmd, swap=made)
+    if any(age.fragmented(cell.memory_age) for cell in plan.cells):
+        needed = max(memory.need(cell) for cell in plan.cells)
+        ready.least = min(ready.free().huge // 2, 2 * needed) if needed else ready.free().huge // 4
+    return plan, ready
+
+
+def _too_full(plan: Plan, host: Host) -> str | None:
+    """Why the free memory cannot be fragmented now, or None."""
+    left, floor = meminfo(host).get("MemAvailable", 0), floor_of(host)
+    used = [memory.need(cell) for cell in plan.cells if age.fragmented(cell.memory_age)]
+    if not used or left >= floor + max(used):
+        return None
+    return (
+        f"{readable_size(left)} of memory are available; fragmenting it leaves {readable_size(floor)} to others, and"
+        f" its arms use {readable_size(max(used))}: end other programs"
+    )
+
+
+def _without(plan: Plan, such: Callable[[age.MemoryAge], bool], why: str | None) -> Plan:
+    """The plan without such cells, where there is a reason. Raises HugewiseError where none is left."""
+    gone = [cell for cell in plan.cells if why is not None and such(cell.memory_age)]
+    if not gone:
+        return plan
+    cells = tuple(cell for cell in plan.cells if cell not in gone)
+    if not cells:
+        raise HugewiseError(f"no cell is left to run: {why}", hint="see: hugewise doctor STUDY")
+    left_out = (*plan.left_out, *(LeftOut(cell.id, "*", why or "") for cell in gone))
+    return msgspec.structs.replace(plan, cells=cells, left_out=left_out)
+
+
+def close(closing: ExitStack) -> None:
+    """Close everything, also when another Ctrl-C comes just before the signals are blocked: it is raised afterwards.
+
+    A step that fails keeps no other from being done. What failed is raised as one error, which tells all of it.
+    """
+    before = sys.exception()  # an exit stack forgets it
+    interrupt: KeyboardInterrupt | None = None
+    while True:
+        try:
+            with _uninterrupted():
+                closing.close()
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error  # what was closed is off the stack
+        except HugewiseError as error:
+            _tell_all(error, before)
+            raise
+    if interrupt is not None:
+        raise interrupt
+
+
+def gather(folder: RunFolder, say: Callable[[str], None]) -> None:
+    """Gather the attempts of a run that has ended; where there is no room for it, they stay in their folders."""
+    try:
+        folder.compact()
+    except HugewiseError as error:
+        say(f"the attempts stay in their folders: {error}")
+
+
+def _tell_all(error: HugewiseError, before: BaseException | None) -> None:
+    """Have the message of the last error tell what went wrong before, in its order."""
+    found, causes = [], set()
+    for first in (error, before):
+        each = first
+        while each is not None:
+            if isinstance(each, HugewiseError) and each not in causes and each.message not in found:
+                found.append(each.message)
+            causes.add(each.__cause__)
+            each = each.__context__
+    error.message = "\n  ".join(reversed(found))
+    error.args = (error.message,)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A second Ctrl-C must not break off the restoring."""
+    asking = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    signal.pthread_sigmask(signal.SIG_BLOCK, asking)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, asking)
+
+
+# Outside a guest no nested page table is walked, and a retirement that never waits for the TLB is no fault of an event.
+_MAY_BE_0 = ("nested_walk_cycles", "load_stall_cycles", "load_walk_stall_cycles")
+
+
+def counted_events(host: Host, cells: Iterable[Cell]) -> tuple[dict[str, Any], CounterPlan]:
+    """The host's facts as a run keeps them, and the events of its processor that attempts count.
+
+    What a cell is judged by is made of events that are counted in every block. What was found stands in the facts, as
+    `pmu` and `fault_costs`.
+    """
+    facts = fingerprint.fingerprint(host, identity.cpu())
+    plan, pmu = _planned(facts["cpu"], {metric.name for cell in cells for metric in (cell.metric, *cell.also)})
+    return {**facts, "pmu": pmu, "fault_costs": _fault_costs()}, plan
+
+
+def _planned(cpu: Mapping[str, Any], judged: Collection[str]) -> tuple[CounterPlan, dict[str, Any]]:
+    """What is counted, and what the run keeps of how that was found."""
+    family = families.of(cpu)
+    told: dict[str, Any] = {
+        "processor": families.processor(cpu),
+        "family": None if family is None else family.name,
+        "source": None if family is None else family.source,
+    }
+    try:
+        here = probe.ask("counters")
+        if not isinstance(here, probe.Available) or here.slots is None:
+            why = here.counters.get("cycles") if isinstance(here, probe.Available) else None
+            return CounterPlan(left_out=without_steps(family)), {**told, "slots": None, "why": why}
+        asked = requests(family)
+        silent = [label for label in asked if label.partition(":")[0] in _MAY_BE_0]
+        words = [word for one in asked.values() for word in ("--try", one)]
+        tried = probe.ask("counters", *words, *(word for label in silent for word in ("--silent", label)))
+    except ProbeError as error:
+        return CounterPlan(left_out=without_steps(family)), {**told, "slots": None, "why": error.message}
+    assert isinstance(tried, probe.Available)
+    refused = {label: why for label in asked if (why := tried.counters.get(label)) is not None and not _partly(why)}
+    plan = schedule(family, here.slots, refused, judged)
+    facts = {"slots": here.slots, "why": None, "sets": [list(each) for each in plan.sets], "left_out": plan.left_out}
+    return plan, {**told, **facts}
+
+
+def _partly(why: str) -> bool:
+    """Whether it is counted all the same: in user mode alone, say, which the reason beside its value tells."""
+    return why.startswith("user mode only")
+
+
+def _fault_costs() -> list[Any]:
+    """What page faults cost here by their size (`model.cause.FaultPrice`); empty where that cannot be had."""
+    try:
+        said = probe.ask("fault-cost")
+    except ProbeError:
+        return []
+    if not isinstance(said, probe.FaultCost):
+        return []
+    rounds = [(one.bytes, one.faults, one.cpu_ns) for one in said.rounds]
+    return [msgspec.to_builtins(cost) for cost in FaultPrice.of(rounds)]
+
+
+# A GiB of freed memory needs about a second until the kernel has it back in its lists.
+_SETTLED_AFTER = 1 << 30
+
+
+def prefault(largest: int, pools: Mapping[int, int], say: Callable[[str], None]) -> None:
+    """Touch `largest` bytes, and the pages of the pools (by page size in bytes): fresh memory of a guest is slow to
+    touch the first time. Raises ProbeError.
+    """
+    wanted = {"anon": largest} | {f"hugetlb:{size}": size * pages for size, pages in pools.items()}
+    if total := sum(wanted.values()):
+        say(f"touching {round(total / (1 << 20)):,} MiB of memory once")
+    for where, amount in wanted.items():
+        if amount:
+            probe.ask("touch", "--bytes", str(amount), "--map", where)
+    time.sleep(min(1.0, largest / _SETTLED_AFTER))
 
 
 @dataclass
@@ -73,7 +264,7 @@ class Session:
     run: Run | None
     listener: progress.Listener
     on_step: Callable[[str], None]
-    guests: Provided | None = None
+    guests: GuestResources | None = None
     host: Host = field(default_factory=LocalHost)
     closing: ExitStack = field(default_factory=ExitStack)
     journal: journal.Journal | None = None
@@ -92,7 +283,7 @@ class Session:
     ageing: Ageing | None = None
     clients: Reached = field(default_factory=lambda: Reached(None))
     command: tuple[str, ...] = ()
-    counters: counting.CounterPlan = field(default_factory=counting.CounterPlan)
+    counters: CounterPlan = field(default_factory=CounterPlan)
     settings: Settings = field(init=False)
 
     def hold(self) -> bool:
@@ -162,7 +353,7 @@ class Session:
 
     def recover(self) -> None:
         """Put back what a killed run left, before anything is measured or turned."""
-        for line in recovery.leftovers(self.host):
+        for line in journal.leftovers(self.host):
             self.say(line)
 
     def begin(self) -> None:
@@ -200,7 +391,7 @@ class Session:
     def prepare_ageing(self) -> None:
         """What ages the memory; what attempts have in swap is gone before, with their cgroups."""
         self.remove_at_close("end_ageing", lambda: None if self.ageing is None else self.ageing.close())
-        self.plan, self.ageing = ageing.opened(self.plan, self.host, self.settings.note, self.folder.path.parents[1])
+        self.plan, self.ageing = open_ageing(self.plan, self.host, self.settings.note, self.folder.path.parents[1])
 
     def make_cgroups(self) -> None:
         """Where each attempt gets a cgroup of its own, if that can be had."""
@@ -262,7 +453,7 @@ class Session:
 
     def record(self) -> None:
         """The run's first record, or the proof that a resumed one is the same."""
-        facts, self.counters = counting.found(self.host, self.plan.cells)
+        facts, self.counters = counted_events(self.host, self.plan.cells)
         cells = identity.cell_records(
             self.plan,
             self.study.design.first,
@@ -280,13 +471,13 @@ class Session:
         kept = None
         if self.guests is not None:
             with storing(f"the run's folder {self.folder.path}"):
-                kept = guest_record.write(self.folder.place, self.guests.record(self.study))
+                kept = guest.write(self.folder.place, self.guests.record(self.study))
         opened = Opened(
             t=time.time(),
             run=self.folder.run,
             study=self.study.name,
             digest=self.study.digest,
-            seed_hash=coin.commitment(self.seed),
+            seed_hash=randomisation.commitment(self.seed),
             mechanism=mechanism(self.host),
             boot_id=self.boot_id,
             host=facts,
@@ -329,7 +520,7 @@ class Session:
 
     def touch(self) -> None:
         """Touch as much memory as the largest arm will use, and the pages of the pools."""
-        touching.touch(memory.bytes_to_touch(self.plan, self._guest_memory), self.pools, self.say)
+        prefault(memory.bytes_to_touch(self.plan, self._guest_memory), self.pools, self.say)
 
     def conduct(self) -> bool:
         """Block after block; whether the run has ended."""
@@ -345,7 +536,7 @@ class Session:
         cwd = self.run.opened.cwd or str(Path.cwd())
         if self.boarding is None:
             feasibility.must_begin(self.plan, Path(cwd))
-        bench = Bench(
+        bench = RunContext(
             host=self.host,
             boarding=self.boarding or HostBoarding(site, cwd, self.study.design.places, clients=self.clients.site),
             study=self.study,

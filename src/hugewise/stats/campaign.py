@@ -49,8 +49,6 @@ from collections.abc import Iterable, Sequence
 
 from hugewise.stats import sessions
 
-__all__ = ["FEWEST", "Campaign", "bound", "interval", "ratio_of_means"]
-
 FEWEST = 100  # pairs below which no asymptotic interval is given
 _NARROWEST = 500  # the number of pairs at which the bound is tightest
 

@@ -5,30 +5,165 @@ three times their size in memory). The margin of error is the half-width of Stud
 the values as independent, which `Figures.dependence` holds against their order in time. Skewness and excess kurtosis
 are the moment estimates g1 and g2 (Joanes and Gill 1998, The Statistician 47:183). Quantiles are linear in the order
 statistics (type 7 of Hyndman and Fan 1996).
+
+Is a sample normal, and does it matter: Q-Q data, Anderson-Darling, Shapiro-Wilk, and what skewness does to a mean.
+
+Large samples reject normality for departures that no mean would feel; small ones accept what would. So the tests come
+with the size of the departure (the correlation of the Q-Q plot), and with what it does to the interval of the mean: the
+chance that each of its two ends misses, by the Edgeworth expansion of the t statistic (Hall 1987, Ann. Probab.
+15:920-931; for skewness g, P(T <= x) = F(x) + g (2x^2 + 1) f(x) / (6 sqrt n)).
+
+What one arm did: location, spread, quantiles and margin of error of its accepted attempts in complete blocks.
+
+Mean, standard deviation (n-1) and the margin of error (half-width of the mean's t interval) describe the arm; they
+ignore the pairing and carry no verdict. Quantiles are linear in the order statistics (type 7 of Hyndman and Fan 1996,
+Am. Stat. 50:361).
+
+The empirical survival function: what share of a sample is as large as a value, or larger. Pure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from statistics import fmean, median, stdev
 
 import msgspec
 import numpy as np
 
-from hugewise.stats.autocorrelation import Dependence, dependence
-from hugewise.stats.normality import QQ, Normality, correlation, missing_chances, normality, qq
-from hugewise.stats.numbers import Integers, Numbers
+from hugewise.model.metric import Metric
+from hugewise.model.policy import Deployment, Mechanism
+from hugewise.model.results import ArmSummary
+from hugewise.model.trial import Attempt, Block
+from hugewise.stats.method import Integers, Numbers
+from hugewise.stats.paired import Dependence, dependence
 
-__all__ = [
-    "CONFIDENCES",
-    "Figures",
-    "MedianOf",
-    "Outliers",
-    "chance_of_medians",
-    "figures",
-    "margin_of_error",
-    "quantile",
-]
+_SHAPIRO_MOST = 5000  # Royston's p value is fitted up to here
+
+
+class QQ(msgspec.Struct, frozen=True):
+    """Points of a normal Q-Q plot: standard normal quantiles against values; the ends are all there."""
+
+    theoretical: Numbers
+    observed: Numbers
+    correlation: float
+
+
+class Normality(msgspec.Struct, frozen=True):
+    """Tests of normality, mean and variance estimated.
+
+    anderson, anderson_p   A*^2 (corrected for n) and its p value (D'Agostino and Stephens 1986, Goodness-of-Fit
+                           Techniques, table 4.9), over all n values; p is never below 1e-10
+    shapiro, shapiro_p     W and its p value (Royston 1995, AS R94), over `shapiro_n` evenly spaced order statistics
+    correlation            of the Q-Q plot, over all n values (1: a straight line)
+    """
+
+    n: int
+    anderson: float
+    anderson_p: float
+    shapiro: float
+    shapiro_p: float
+    shapiro_n: int
+    correlation: float
+
+
+def qq(ordered: Numbers, points: int = 400) -> QQ:
+    """The Q-Q plot of sorted values, shape (n,), n >= 3: at most about `points` of them, denser at the ends.
+
+    Plotting positions (i - 3/8) / (n + 1/4) (Blom 1958).
+    """
+    from scipy.special import ndtri  # noqa: PLC0415  (slow to load)
+
+    n = len(ordered)
+    if n <= points:
+        chosen = np.arange(n)
+    else:
+        reach = float(ndtri((n - 0.375) / (n + 0.25)))
+        from scipy.special import ndtr  # noqa: PLC0415
+
+        at = np.rint(ndtr(np.linspace(-reach, reach, points - 40)) * (n + 0.25) - 0.625).astype(np.int64)
+        chosen = np.unique(np.clip(np.concatenate([np.arange(20), at, np.arange(n - 20, n)]), 0, n - 1))
+    theoretical = ndtri((chosen + 0.625) / (n + 0.25))
+    return QQ(theoretical, ordered[chosen], correlation(ordered))
+
+
+def correlation(ordered: Numbers) -> float:
+    """Of the normal Q-Q plot of sorted values (Filliben 1975, Technometrics 17:111); NaN where they are constant."""
+    from scipy.special import ndtri  # noqa: PLC0415  (slow to load)
+
+    n, step = len(ordered), 1 << 20
+    mirrored = ordered[::-1]
+    cross = squares = 0.0
+    for start in range(0, n // 2, step):  # normal quantiles are antisymmetric
+        end = min(start + step, n // 2)
+        expected = ndtri((np.arange(start, end) + 0.625) / (n + 0.25))
+        cross += float(np.dot(expected, ordered[start:end] - mirrored[start:end]))
+        squares += 2 * float(np.dot(expected, expected))
+    mean = float(ordered.mean())
+    spread = sum(float(np.sum((ordered[start : start + step] - mean) ** 2)) for start in range(0, n, step))
+    return cross / math.sqrt(squares * spread) if spread > 0 and squares > 0 else math.nan
+
+
+def normality(ordered: Numbers, mean: float, sd: float, straight: float) -> Normality | None:
+    """The tests for sorted values, shape (n,), `straight` their `correlation`; None below 8 values, or if all equal."""
+    n = len(ordered)
+    if n < 8 or not sd > 0 or ordered[0] == ordered[-1]:
+        return None
+    from scipy.stats import shapiro  # noqa: PLC0415  (slow to load)
+
+    statistic = _anderson(ordered, mean, sd) * (1 + 0.75 / n + 2.25 / n**2)
+    few = ordered if n <= _SHAPIRO_MOST else ordered[np.linspace(0, n - 1, _SHAPIRO_MOST).round().astype(np.int64)]
+    # Shifted and scaled: W does not change, and its sums keep their digits.
+    told = shapiro((few - mean) / sd)
+    return Normality(
+        n,
+        statistic,
+        _anderson_p(statistic),
+        float(told.statistic),
+        float(told.pvalue),
+        len(few),
+        straight,
+    )
+
+
+def _anderson(ordered: Numbers, mean: float, sd: float) -> float:
+    from scipy.special import log_ndtr  # noqa: PLC0415  (slow to load)
+
+    n, step = len(ordered), 1 << 20
+    total = 0.0
+    for start in range(0, n, step):
+        z = (ordered[start : start + step] - mean) / sd
+        rank = np.arange(start + 1, start + len(z) + 1, dtype=np.float64)
+        total += float(np.dot(2 * rank - 1, log_ndtr(z)) + np.dot(2 * (n - rank) + 1, log_ndtr(-z)))
+    return -n - total / n
+
+
+def _anderson_p(a: float) -> float:
+    if a >= 0.6:
+        exponent = 1.2937 - 5.709 * a + 0.0186 * a * a if a < 13 else -math.inf
+        return max(1e-10, math.exp(exponent))
+    if a >= 0.34:
+        return math.exp(0.9177 - 4.279 * a - 1.38 * a * a)
+    if a >= 0.2:
+        return 1 - math.exp(-8.318 + 42.796 * a - 59.938 * a * a)
+    return 1 - math.exp(-13.436 + 101.14 * a - 223.73 * a * a)
+
+
+def missing_chances(skewness: float, n: float, confidence: float) -> tuple[float, float]:
+    """Chances that a t interval at `confidence` lies (wholly below, wholly above) the true mean, for this skewness.
+
+    Nominal is (1 - confidence)/2 each; a first-order expansion, meant for n * (1 - confidence) not far below 1.
+    """
+    from scipy.special import ndtr, ndtri  # noqa: PLC0415  (slow to load)
+
+    nominal = (1 - confidence) / 2
+    z = -float(ndtri(nominal))
+    density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    shift = skewness * (2 * z * z + 1) * density / (6 * math.sqrt(n))
+    nominal = float(ndtr(-z))
+    # P(T <= -z) moves up with positive skewness: the interval then lies below the mean more often.
+    return min(max(nominal + shift, 0.0), 1.0), min(max(nominal - shift, 0.0), 1.0)
+
 
 CONFIDENCES = (0.95, 0.99, 0.999, 0.9999)
 PROBABILITIES = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
@@ -333,3 +468,118 @@ def _peaks(density: Sequence[float] | Numbers) -> int:
             if height > valley / 0.8 and height > 0.05 * highest:
                 rising, peak = True, height
     return found + (rising and peak > 0.05 * highest and found == 0)
+
+
+SUMMARY_QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """A sample in numbers, in the metric's unit; None where it is too small."""
+
+    n: int
+    mean: float | None = None
+    sd: float | None = None
+    min: float | None = None
+    max: float | None = None
+    median: float | None = None
+    quantiles: dict[str, float] = {}
+    margin: float | None = None
+
+
+def describe(values: Sequence[float], confidence: float) -> Description:
+    """Describe finite `values`; the margin of error is at `confidence`."""
+    n = len(values)
+    if n == 0:
+        return Description(n=0)
+    ordered = sorted(values)
+    sd = stdev(ordered) if n > 1 else None
+    return Description(
+        n=n,
+        mean=fmean(ordered),
+        sd=sd,
+        min=ordered[0],
+        max=ordered[-1],
+        median=median(ordered),
+        quantiles={str(p): quantile(ordered, p) for p in SUMMARY_QUANTILES},
+        margin=None if sd is None else margin_of_error(sd, n, confidence),
+    )
+
+
+def summarise(
+    blocks: Iterable[Block],
+    arm: str,
+    metric: Metric,
+    confidence: float,
+    *,
+    policy: str,
+    mechanism: Mechanism,
+    treatment: str,
+    deployment: Deployment | None,
+) -> ArmSummary:
+    """The summary of `arm` over the complete ones of its cell's `blocks`, in the order of their numbers."""
+    attempts = [
+        attempt
+        for block in sorted(blocks, key=lambda block: block.number)
+        if block.state == "complete"
+        for attempt in block.attempts
+        if attempt.arm == arm and attempt.state in ("accepted", "failed")
+    ]
+    accepted = [attempt for attempt in attempts if attempt.state == "accepted"]
+    values = [value for attempt in accepted if (value := _finite(attempt, metric)) is not None]
+    shares = [attempt.delivery.share for attempt in accepted if attempt.delivery.share is not None]
+    return ArmSummary(
+        **msgspec.structs.asdict(describe(values, confidence)),
+        arm=arm,
+        policy=policy,
+        mechanism=mechanism,
+        failed=len(attempts) - len(accepted),
+        undelivered=sum(attempt.delivery.delivered is False for attempt in attempts),
+        unproven=sum(attempt.delivery.delivered is None for attempt in accepted),
+        first=values[0] if values else None,
+        coverage=_coverage(accepted),
+        delivered_share=fmean(shares) if shares else None,
+        proof=", ".join(sorted({f"{a.delivery.proof} ({a.delivery.source})" for a in accepted})),
+        peak_bytes=max((a.peak_bytes for a in accepted if a.peak_bytes is not None), default=None),
+        pool_bytes=max((a.pool_bytes for a in attempts), default=0),
+        treatment=treatment,
+        deployment=deployment,
+    )
+
+
+def _finite(attempt: Attempt, metric: Metric) -> float | None:
+    value = attempt.metrics.get(metric.name)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _coverage(attempts: Sequence[Attempt]) -> dict[str, float]:
+    """Mean share of the named memory by kind and page size, over the attempts that were scanned."""
+    scanned = [(a.delivery.coverage, sum(a.delivery.coverage.values())) for a in attempts]
+    shares = [{kind: size / total for kind, size in coverage.items()} for coverage, total in scanned if total > 0]
+    kinds = sorted({kind for share in shares for kind in share})
+    return {kind: fmean(share.get(kind, 0.0) for share in shares) for kind in kinds}
+
+
+_SMALLEST_STEP = (
+    0.04  # decades of the share between two points that are kept: a tenth of a percent of a thousand has 75 of them
+)
+
+
+def survival(sample: Iterable[tuple[float, int]]) -> list[tuple[float, float]]:
+    """Points (value, share of the sample that is at least as large), by value; `sample`: values and how often each was
+    seen.
+
+    The first point has the share 1 and the last one that of the largest value, so that none is 0: it can be drawn on a
+    logarithmic scale. Between them so many are kept that neighbours differ by 0.04 decades, or by one value.
+    """
+    known = sorted((value, count) for value, count in sample if count > 0)
+    whole = left = sum(count for _, count in known)
+    every: list[tuple[float, float]] = []
+    for value, count in known:
+        if not every or value > every[-1][0]:
+            every.append((value, left / whole))
+        left -= count
+    kept: list[tuple[float, float]] = []
+    for place, (value, share) in enumerate(every):
+        if not kept or place == len(every) - 1 or math.log10(kept[-1][1] / share) >= _SMALLEST_STEP:
+            kept.append((value, share))
+    return kept

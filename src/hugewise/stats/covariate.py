@@ -22,10 +22,8 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, variance
 
-from hugewise.stats.location import point
+from hugewise.stats.inversion import point
 from hugewise.stats.signflip import run, verdict
-
-__all__ = ["FALSIFICATION_ALPHA", "ControlVariate", "Controlled", "falsification", "variance_ratio"]
 
 FALSIFICATION_ALPHA = 0.01
 """Error rate of the check whether the covariate differs by arm, for each comparison over its declared budget. It is no

@@ -17,8 +17,6 @@ import msgspec
 
 from hugewise.stats import inversion
 
-__all__ = ["CpuSplit", "cpu_split"]
-
 _ALPHA = 0.05
 _CLEAR = 0.5  # of the whole: an interval of the share that is wider tells nothing
 

@@ -52,8 +52,6 @@ from statistics import quantiles
 from hugewise.model.results import Spread
 from hugewise.stats.signflip import SignFlip
 
-__all__ = ["FEWEST", "WINDOW", "Dispersion"]
-
 WINDOW = 25
 """Pairs that medians are made of."""
 FEWEST = 5

@@ -45,11 +45,9 @@ import msgspec
 from hugewise.model.results import Comparison, Reach, Tier, Verdict
 from hugewise.model.trial import Block
 from hugewise.stats.method import Contrast, Decision
-from hugewise.stats.pair import Pair
+from hugewise.stats.pairs import Pair
 from hugewise.stats.power import least_pairs
 from hugewise.stats.sequential import Sequential
-
-__all__ = ["Exact", "Fewest", "boots_needed", "fewest", "least_budget"]
 
 _AT_LEAST = 2  # one boot repeats nothing
 

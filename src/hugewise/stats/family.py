@@ -54,13 +54,9 @@ from hugewise.stats.end_points import EndPoint
 from hugewise.stats.exact import Exact
 from hugewise.stats.fixed import FixedN
 from hugewise.stats.method import Contrast, Method
-from hugewise.stats.notworse import NotWorse
 from hugewise.stats.screening import Screened, Screening
-from hugewise.stats.sequential import Sequential
-from hugewise.stats.unjudged import Unjudged
+from hugewise.stats.sequential import NotWorse, Sequential, Unjudged
 from hugewise.study.study import Study
-
-__all__ = ["ComparedCell", "conclude", "holm", "methods_for"]
 
 
 class _Named(Protocol):

@@ -29,10 +29,7 @@ from hugewise.model.results import Comparison, Verdict
 from hugewise.model.trial import Block
 from hugewise.stats.method import Contrast, Decision, Effect
 from hugewise.stats.paired import Constant, Signs, Tests, paired
-from hugewise.stats.pairlog import PairLog
-from hugewise.stats.pairs import Inference, Pairs, ratio_of
-
-__all__ = ["FixedN"]
+from hugewise.stats.pairs import Inference, PairLog, Pairs, ratio_of
 
 
 class FixedN:

@@ -37,6 +37,45 @@ the weight in place of a quarter 92.7% would hold in the worst case of `verifica
 Below 5 hosts none is given: it would be wider than anybody can use.
 
 It is the interval of the effect that the next host *has*, not of what a short run there will estimate.
+
+How many hosts of a stratum answer a question, before hours are spent. Pure.
+
+A host that makes n pairs knows its effect to e = deviation / sqrt(n), and hosts differ by tau; so each host's estimate
+is one draw with the deviation sqrt(tau^2 + e^2), and the typical effect is tested by Student's t over hosts
+(`pooling`). The hosts for a verdict are those of that test at the share of the error rate that one of `family` effects
+has (strata times comparisons; Bonferroni, which Holm never needs more than). More pairs on a host help while e is the
+larger of the two; after that only more hosts do.
+
+The hosts for the spread are those with which the interval of tau, by Q-profile at 95%, is expected to end at no more
+than `factor` times tau: for equal errors its upper end is sqrt((k - 1)(tau^2 + e^2) / c - e^2), c the point of
+chi-squared with k - 1 degrees of freedom that 2.5% lie below. Twice takes 9 hosts where tau is far above e, 15 where
+they are equal, and ever more below: a spread that is small against each host's error needs longer runs, not more hosts.
+
+tau is a guess: from a pilot on a few hosts, or a range. Where nothing is known the defaults are those of `TAUS`: page
+effects of one program on hosts of one class have been seen to differ by a tenth to a half of themselves, which is a
+guess to be replaced by the first fleet's own.
+
+Whether a fleet's verdict holds on one more host, after a short paired run there. Pure.
+
+What a stratum says of a host that never measured is a *prior*: the interval for the next host, at best. It becomes a
+claim about this host when both of these hold:
+
+1. **Its own coins say so.** The short run, of the same arms by the same method, ends in the same verdict. The direction
+   was fixed before its first pair, so that of the two-sided error of its confidence only half can confirm: at 90%, the
+   chance that a host without any effect confirms a "better" or a "worse" is at most 5%, whatever the fleet has found.
+   "Equivalent" is confirmed by "equivalent" alone, which a short run shows only where its noise is small.
+2. **It is one of them.** Its corrected estimate y, with its error e, is no stranger to the stratum: y lies within what
+   the next host's run would estimate, 95% of N(mu, tau^2 + se^2 + e^2) with Student's t on k - 1 degrees of freedom.
+   From one host alone (a run instead of a fleet) tau is not known, and the two estimates are held against their errors:
+   equal, as far as they can tell.
+
+A host that confirms the direction and is a stranger is said to be so: the verdict is its own, its size is not the
+fleet's. One that ends in the opposite verdict contradicts it. Any other outcome leaves the prior what it was: not to be
+shown within a few pairs is no evidence of no effect.
+
+What is claimed after a confirmation: the verdict, on this host, at the short run's confidence; and as its size the
+stratum's and the host's estimates put together, each weighed by its precision (the posterior mean under the normal
+model; Morris 1983, JASA 78:47), which is closer than either alone where hosts are alike.
 """
 
 from __future__ import annotations
@@ -44,13 +83,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from hugewise.stats.numbers import Numbers
-
-__all__ = ["FEWEST", "Hosts", "TypicalEffect"]
+from hugewise.model.results import Verdict
+from hugewise.stats import power
+from hugewise.stats.method import Numbers
 
 FEWEST = 5
 """Hosts below which nothing is said of the next one."""
@@ -186,3 +225,179 @@ def _nodes() -> tuple[Numbers, Numbers]:
     places, weights = np.polynomial.legendre.leggauss(_NODES)
     places, weights = (places + 1) / 2, weights / 2
     return places**2 * (3 - 2 * places), weights * 6 * places * (1 - places)
+
+
+TAUS = (0.1, 0.5)
+"""The spread over hosts as a share of the effect, where none is known: from, to."""
+MOST = 10_000
+"""More hosts than this are not forecast."""
+_MOST_SPREAD = 1000
+_TAIL = 0.025
+
+
+class HostNeed(NamedTuple):
+    """What a stratum needs for an `effect` (log-ratio) that differs between its hosts by `tau`.
+
+    verdict   hosts with which the typical effect is shown with the chance that was asked for; None beyond `MOST`
+    spread    hosts for an interval of tau that ends at twice tau at most; None where tau is too small for it
+    next_host hosts from which the next one is spoken of
+    hours     host-hours of one host
+    """
+
+    effect: float
+    tau: float
+    verdict: int | None
+    spread: int | None
+    next_host: int
+    hours: float
+
+    @property
+    def hosts(self) -> int | None:
+        """For all of it."""
+        known = [self.verdict, self.next_host, *([] if self.spread is None else [self.spread])]
+        return None if self.verdict is None else max(one for one in known if one is not None)
+
+
+def need(  # noqa: PLR0917
+    effect: float, tau: float, deviation: float, pairs: int, level: float, seconds: float, chance: float = 0.9
+) -> HostNeed:
+    """What a stratum needs where each host makes `pairs` pairs in `seconds` (all of a run, in all).
+
+    `deviation` is that of a pair's log-ratio (`spread.scale` of a pilot), `level` the share of the error rate. Raises
+    ValueError on values out of range.
+    """
+    if pairs < 1 or not deviation >= 0:
+        raise ValueError("a host makes a pair at least, and a deviation is not below 0")
+    error = deviation / math.sqrt(pairs)
+    return HostNeed(
+        effect,
+        tau,
+        hosts_for_verdict(effect, tau, error, level, chance=chance),
+        hosts_for_spread(tau, error),
+        FEWEST,
+        seconds / 3600,
+    )
+
+
+def hosts_for_verdict(effect: float, tau: float, error: float, level: float, *, chance: float = 0.9) -> int | None:
+    """Hosts with which Student's t at the two-sided `level` shows the typical effect with this chance; 2 at least.
+
+    None beyond `MOST`, and for an effect of 0. Raises ValueError on a spread or an error below 0, and a level or a
+    chance outside (0, 1).
+    """
+    _check(tau, error)
+    if not (0 < level < 1 and 0 < chance < 1):
+        raise ValueError("level and chance lie within 0 and 1")
+    spread = math.hypot(tau, error)
+    if effect == 0:
+        return None
+    if spread == 0:
+        return 2
+    return power.first_enough(lambda n: power.student_power(abs(effect) / spread, n, level) >= chance, 2, MOST)
+
+
+def hosts_for_spread(tau: float, error: float, factor: float = 2.0) -> int | None:
+    """Hosts with which the interval of tau is expected to end at `factor` times tau at most.
+
+    None beyond 1,000: the spread is too small against each host's error. Raises ValueError on a spread or an error
+    below 0, or a factor of 1 or less.
+    """
+    from scipy.special import chdtri  # noqa: PLC0415  (slow to load)
+
+    _check(tau, error)
+    if not factor > 1:
+        raise ValueError("the factor is above 1")
+    if tau == 0:
+        return None
+    most = (factor**2 * tau**2 + error**2) / (tau**2 + error**2)
+    return power.first_enough(lambda n: (n - 1) / float(chdtri(n - 1, 1 - _TAIL)) <= most, 3, _MOST_SPREAD)
+
+
+def _check(tau: float, error: float) -> None:
+    if not (tau >= 0 and error >= 0):
+        raise ValueError(f"a spread and an error are 0 or more, not {tau} and {error}")
+
+
+Confirmed = Literal["confirmed", "confirmed, other size", "contradicted", "prior"]
+"""What a short run makes of a prior."""
+_LEVEL = 0.05
+
+
+class Prior(NamedTuple):
+    """What is known of hosts like it: the verdict, the typical effect (log-ratio) and the spread over `hosts` hosts.
+
+    tau is None for one host.
+    """
+
+    verdict: Verdict
+    typical: TypicalEffect
+    tau: float | None
+    hosts: int
+
+
+class Own(NamedTuple):
+    """What the short run found: its verdict, and its corrected estimate with its error; None where it has none."""
+
+    verdict: Verdict
+    estimate: float | None
+    error: float | None
+
+
+class Transferred(NamedTuple):
+    """What follows for the host.
+
+    state     see `Confirmed`
+    stranger  whether its estimate does not fit the stratum; None where that cannot be told
+    centre, error   of the effect on this host, both put together; None for a prior, and for a stranger
+    reason    in words
+    """
+
+    state: Confirmed
+    stranger: bool | None
+    centre: float | None
+    error: float | None
+    reason: str
+
+
+def confirm(prior: Prior, own: Own) -> Transferred:
+    """What the short run on a host says of the stratum's verdict there."""
+    if prior.verdict not in ("better", "worse", "equivalent"):
+        return Transferred("prior", None, None, None, "there is no verdict that could hold on this host")
+    stranger = _stranger(prior, own)
+    if own.verdict == prior.verdict:
+        if stranger:
+            why = "its own run ends in the same verdict; its effect is another than those of the hosts before"
+            return Transferred("confirmed, other size", True, own.estimate, own.error, why)
+        centre, error = _together(prior, own)
+        why = "its own run ends in the same verdict, and its effect fits those of the hosts before"
+        return Transferred("confirmed", stranger, centre, error, why)
+    if own.verdict in ("better", "worse", "equivalent"):
+        return Transferred(
+            "contradicted", stranger, own.estimate, own.error, f"its own run ends in {own.verdict}, not {prior.verdict}"
+        )
+    why = "its own run is undecided" if own.verdict == "undecided" else "its own run allows no verdict"
+    if stranger:
+        why += ", and its effect is another than those of the hosts before"
+    return Transferred("prior", stranger, None, None, f"{why}: what is said of it is what hosts like it have shown")
+
+
+def _stranger(prior: Prior, own: Own) -> bool | None:
+    from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
+
+    if own.estimate is None or own.error is None:
+        return None
+    deviation = math.sqrt((prior.tau or 0.0) ** 2 + prior.typical.error**2 + own.error**2)
+    freedom = max(1, prior.hosts - 1) if prior.tau is not None else prior.typical.freedom
+    return abs(own.estimate - prior.typical.centre) > float(stdtrit(freedom, 1 - _LEVEL / 2)) * deviation
+
+
+def _together(prior: Prior, own: Own) -> tuple[float | None, float | None]:
+    """The posterior mean of the host's effect and its deviation."""
+    if own.estimate is None or own.error is None:
+        return None, None
+    before = (prior.tau or 0.0) ** 2 + prior.typical.error**2
+    if before == 0 or own.error == 0:
+        return (prior.typical.centre if before == 0 else own.estimate), 0.0
+    weight = before / (before + own.error**2)
+    centre = weight * own.estimate + (1 - weight) * prior.typical.centre
+    return centre, math.sqrt(weight) * own.error

@@ -29,9 +29,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from hugewise.stats.numbers import Numbers
-
-__all__ = ["KEEP", "GainKnee", "isotonic", "knee"]
+from hugewise.stats.method import Numbers
 
 KEEP = 0.9
 """Share of the gain that is to be kept."""

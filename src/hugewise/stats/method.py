@@ -1,6 +1,8 @@
 """What a statistical method is: an object for one comparison that sees closed blocks and says whether to go on.
 
 A method holds nothing but what it has observed, so that resuming a run is feeding it the stored blocks again.
+
+Rows of numbers, as all methods take and give them.
 """
 
 from __future__ import annotations
@@ -8,12 +10,12 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from hugewise.model.metric import Metric
 from hugewise.model.results import Verdict
 from hugewise.model.trial import Block
-
-__all__ = ["Contrast", "Decision", "Effect", "Method"]
 
 
 class Contrast(msgspec.Struct, frozen=True):
@@ -68,3 +70,7 @@ class Method(Protocol):
     def decision(self) -> Decision:
         """What was decided last."""
         ...
+
+
+Numbers = NDArray[np.float64]
+Integers = NDArray[np.int64]

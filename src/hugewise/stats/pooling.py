@@ -41,12 +41,15 @@ its effect was held, so that it excludes 1 exactly when the difference is claime
 
 All of this takes hosts of a stratum for a sample of hosts like them, with effects that are near normal. Nothing of it
 has a part in the exact verdict of a host, nor in the product of e-values (`strata`).
+
+What a host's method hands to its fleet: the estimate of the typical ratio, with all that pooling asks of it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import stdev
 from typing import NamedTuple
 
 import numpy as np
@@ -54,9 +57,11 @@ import numpy as np
 from hugewise.model.results import Verdict
 from hugewise.stats import stopping
 from hugewise.stats.family import holm
+from hugewise.stats.fixed import FixedN
 from hugewise.stats.heterogeneity import Hosts, TypicalEffect
-
-__all__ = ["Held", "HostEstimate", "fleet_effect", "held", "p_difference", "p_equivalence", "pooled", "shares"]
+from hugewise.stats.method import Method
+from hugewise.stats.paired import scale
+from hugewise.stats.sequential import NotWorse, Sequential
 
 _ROUNDS = 3  # until effect and errors agree to a hundredth of the error
 _REACH = 5  # as `stopping`
@@ -211,3 +216,44 @@ def _quantile(freedom: int, tail: float) -> float:
     from scipy.special import stdtrit  # noqa: PLC0415
 
     return max(0.0, -float(stdtrit(freedom, tail)))
+
+
+def estimate_of(method: Method, *, refused: str = "") -> HostEstimate | str:
+    """The estimate after all that the method has seen, or why there is none, in words.
+
+    `refused`: why the comparison has no verdict, where it has none. That is by proofs of its pages, by starts that
+    failed and by absent values, never by the estimate.
+    """
+    if refused:
+        return refused
+    if isinstance(method, Sequential):
+        return _sequential(method)
+    if isinstance(method, FixedN):
+        ratios = [one.log_ratio for one in method.pairs.usable if one.log_ratio is not None]
+        if method.pairs.failures:
+            return f"attempts failed in {method.pairs.failures} pairs"
+        if len(ratios) < 2:
+            return f"{len(ratios)} pairs show no spread"
+        centre, count = math.fsum(ratios) / len(ratios), len(ratios)
+        return HostEstimate(centre, stdev(ratios), count, 1.0, method.planned, crossed=False, stops=False)
+    return f"the method {method.name} estimates nothing that is claimed"
+
+
+def _sequential(method: Sequential) -> HostEstimate | str:
+    values, pairs = method.usable.pairs, len(method.pairs.usable)
+    if not pairs:
+        return "it has no usable pair"
+    centre, deviation = values.centre(), scale(values.values)
+    if not math.isfinite(centre):
+        return f"attempts failed in {method.pairs.failures} of {pairs} pairs: there is no ratio"
+    if deviation is None:
+        return f"{pairs} pairs do not show how far they spread"
+    return HostEstimate(
+        centre,
+        deviation,
+        min(pairs, method.planned),  # beyond are blocks that replaced others
+        method.alpha,
+        method.planned,
+        crossed=method.usable.test.crossed_at is not None,
+        stops=not isinstance(method, NotWorse) and method.width is None,
+    )

@@ -17,36 +17,64 @@ tangent at n (Ferebee 1982, Z. Wahrsch. 61:309): Phi(r - b) + exp(b r - b^2/2) P
 
 Error: the number of pairs is within 8% (or one pair) of simulations of the real test on normal differences, at
 medians and 90% points (`tests/stats/test_power.py`).
+
+Chances averaged over what a pilot leaves open about the spread: how many pairs, and which effects.
+
+A pilot of n pairs gives the deviation s of a pair, not sigma. Pairs that show an effect with 90% if s were sigma show
+it with less on average: where s came out small, too few pairs are asked for, and that costs more than the converse
+gains. So chances are averaged over sigma as the pilot leaves it,
+
+    sigma = s / sqrt(chi^2_f / f),    f the pilot's degrees of freedom (`spread.freedom`).
+
+Such averaged powers are called assurance (O'Hagan, Stevens and Campbell 2005, Pharm. Stat. 4:187). The distribution is
+the posterior under the prior 1/sigma, or the fiducial one. As power hangs almost on effect/sigma * sqrt(pairs) alone,
+the promise is kept over repeated pilots too, for whatever sigma they are drawn with (Hahn and Meeker 1991,
+*Statistical Intervals*: prediction from a pivot): `hugewise.verification.planning` counts it.
+
+The average is Gauss-Hermite quadrature on the normal score of chi^2, with 7 points: the chance is near a normal
+distribution function of the logarithm of sigma, for which that is exact to 0.001 from 6 pairs on.
+
+A shift is an effect in units of s. Only the spread is averaged: the effect is the asked one.
+
+How many pairs the end points in `end_points` need: the chance of their verdicts, from a pilot's values.
+
+An effect e of an end point is an arm whose every value is 1 + e times what the pilot has, free of the pilot's own
+effect (the worse way: lower values where higher is better). Chances are averaged over what the pilot leaves open, as
+in `assurance`.
+
+mean   The interval of `campaign.ratio_of_means` at n pairs excludes 1 if sum(A - B) is beyond sqrt(n b/(n - b)) of its
+       standard errors, b the bound's square: asymptotically with the chance Phi(shift sqrt(n) - sqrt(n b/(n - b))). The
+       deviation of A - B is the pilot's, with the degrees of freedom that its kurtosis leaves.
+
+slow, p99   Only pairs of which one side is beyond the threshold count (`tail`). With p and q the chances of the arm's
+       and the baseline's run, such a pair is a sign that is + with chance u = p(1-q)/(p(1-q) + q(1-p)). The exact test
+       on them is taken for a Brownian motion in the clock of these pairs, against the boundary of all pairs
+       (`power.brownian`), with the drift sqrt(2 (u ln 2u + (1-u) ln 2(1-u))) of the signed root of the likelihood
+       ratio, which is nearer a normal law than the count of signs is (Barndorff-Nielsen and Cox 1994, *Inference and
+       Asymptotics*, ch. 4).
+
+       p and q come from the values of both sides together: below their upper tenth as they are, and beyond it by an
+       exponential tail of their logarithm, that is, a Pareto tail (Hill 1975, Ann. Statist. 3:1163). What the pilot
+       leaves open of them is the Bayesian bootstrap over pairs (Rubin 1981, Ann. Statist. 9:130), 200 draws.
+
+Limits. The two sides of a pair count as independent in the tail; where they are slow together fewer pairs are needed.
+Where the tail falls off faster than the model's (normal logarithms), a p99 needs fewer pairs than forecast. Where there
+is a second mode beyond the pilot's values, the forecast is void: no pilot knows of runs that it has not seen.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import Protocol
 
 import numpy as np
 
-from hugewise.stats.boundary import Boundary, first_crossing
-from hugewise.stats.numbers import Numbers
-from hugewise.stats.scores import magnitudes
-
-__all__ = [
-    "MOST",
-    "PIECES",
-    "WALKED",
-    "brownian",
-    "curve",
-    "drift_of",
-    "first_enough",
-    "least",
-    "least_pairs",
-    "power",
-    "sizes",
-    "student_power",
-    "typical",
-    "undeclared",
-]
+from hugewise.stats import campaign, end_points, paired
+from hugewise.stats.method import Numbers
+from hugewise.stats.signflip import Boundary, first_crossing, magnitudes
 
 MOST = 1_000_000
 """More pairs than this are not forecast."""
@@ -85,7 +113,7 @@ def power(shift: float, pairs: int, alpha: float, budget: int | None = None) -> 
     return float(brownian(drift_of(shift), pairs, alpha, budget))
 
 
-def curve(shift: float, alpha: float, budget: int, pairs: int = WALKED) -> Numbers:
+def power_curve(shift: float, alpha: float, budget: int, pairs: int = WALKED) -> Numbers:
     """The chance of a verdict in the right direction after each of the first `pairs`, at most `WALKED`, of `budget`."""
     return _walked(shift, alpha, budget, min(budget, pairs, WALKED))
 
@@ -106,7 +134,7 @@ def first_enough(enough: Callable[[int], bool], start: int, most: int) -> int | 
     return above
 
 
-def least(enough: Callable[[float], bool], low: float, high: float, *, to: float) -> float | None:
+def least_effect(enough: Callable[[float], bool], low: float, high: float, *, to: float) -> float | None:
     """The least effect between `low` and `high` that is enough, to this ratio; None where `high` is not."""
     if not enough(high):
         return None
@@ -116,7 +144,7 @@ def least(enough: Callable[[float], bool], low: float, high: float, *, to: float
     return high
 
 
-def undeclared(
+def least_own_budget(
     near: Callable[[int], float], exact: Callable[[int], float], alpha: float, *, chance: float
 ) -> int | None:
     """The least n that gives this chance when it is the budget, up to `MOST`.
@@ -237,3 +265,319 @@ def student_power(shift: float, pairs: int, level: float) -> float:
 
     freedom = pairs - 1
     return 1 - float(nctdtr(freedom, shift * math.sqrt(pairs), stdtrit(freedom, 1 - level / 2)))
+
+
+KNOWN = math.inf
+"""Degrees of freedom of a spread that is known: s is sigma."""
+
+_NODES = 7
+
+
+@lru_cache(maxsize=64)
+def nodes(freedom: float) -> tuple[tuple[float, float], ...]:
+    """Weights, and the values of s/sigma that have them. Raises ValueError unless freedom > 0."""
+    if freedom == KNOWN:
+        return ((1.0, 1.0),)
+    from scipy.special import chdtri, ndtr  # noqa: PLC0415  (slow to load)
+
+    if not freedom > 0:
+        raise ValueError("a spread needs some degrees of freedom")
+    points, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    factors = np.sqrt(chdtri(freedom, ndtr(-points)) / freedom)
+    return tuple(zip((weights / weights.sum()).tolist(), factors.tolist(), strict=True))
+
+
+def averaged(chance: Callable[[float], float], freedom: float) -> float:
+    """The mean of `chance(s/sigma)` over what a deviation s with so many degrees of freedom leaves open of sigma."""
+    return math.fsum(weight * chance(factor) for weight, factor in nodes(freedom))
+
+
+@lru_cache(maxsize=1024)
+def pairs_for_assurance(
+    shift: float, freedom: float, alpha: float, *, chance: float = 0.9, budget: int | None = None
+) -> int | None:
+    """Pairs after which the sequential test has a verdict with this chance, on average over sigma.
+
+    Of the declared `budget`; without one, the smallest budget that gives this chance when it is the one declared. None
+    where that is beyond the budget, or `power.MOST`.
+    """
+    if shift <= 0:
+        return None
+    if budget is None:
+        return _undeclared(shift, freedom, alpha, chance)
+    for pairs in PIECES:
+        curves = [weight * power_curve(shift * factor, alpha, budget, pairs) for weight, factor in nodes(freedom)]
+        curve = np.sum(curves, axis=0)
+        if curve[-1] >= chance:
+            return int(np.searchsorted(curve, chance)) + 1
+    if budget <= WALKED:
+        return None
+    return first_enough(
+        lambda n: averaged(lambda factor: power(shift * factor, n, alpha, budget), freedom) >= chance,
+        WALKED + 1,
+        budget,
+    )
+
+
+@lru_cache(maxsize=256)
+def shift_shown(pairs: int, freedom: float, alpha: float, *, chance: float = 0.9) -> float | None:
+    """The shift that `pairs` declared pairs show with this chance, on average over sigma, to 0.5%.
+
+    None where even differences that all agree would not.
+    """
+    if least_pairs(alpha, pairs) is None:
+        return None
+    shifts, scores = _response(pairs, alpha)
+
+    def power_of(shift: float) -> float:
+        return math.erfc(-float(np.interp(math.log(shift), shifts, scores)) / math.sqrt(2)) / 2
+
+    return _shown(power_of, freedom, chance, 16.0)
+
+
+@lru_cache(maxsize=256)
+def student_needed(shift: float, freedom: float, level: float, *, chance: float = 0.9) -> int | None:
+    """The pairs that a paired t test at a fixed number of them needs; None beyond `power.MOST`."""
+    if shift <= 0:
+        return None
+    return first_enough(
+        lambda n: averaged(lambda factor: student_power(shift * factor, n, level), freedom) >= chance,
+        2,
+        MOST,
+    )
+
+
+@lru_cache(maxsize=256)
+def student_shift(pairs: int, freedom: float, level: float, *, chance: float = 0.9) -> float | None:
+    """The shift that a paired t test shows with this chance, to 0.5%; None where it is beyond 1,000."""
+    return _shown(lambda shift: student_power(shift, pairs, level), freedom, chance, 1e3)
+
+
+def _shown(power_of: Callable[[float], float], freedom: float, chance: float, most: float) -> float | None:
+    """The least shift up to `most` with this chance."""
+    return least_effect(
+        lambda shift: averaged(lambda factor: power_of(shift * factor), freedom) >= chance, 1e-4, most, to=1.005
+    )
+
+
+def _undeclared(shift: float, freedom: float, alpha: float, chance: float) -> int | None:
+    """The smallest budget with this chance."""
+    weights, drifts = np.array([(weight, drift_of(shift * factor)) for weight, factor in nodes(freedom)]).T
+    return least_own_budget(
+        lambda n: float(weights @ brownian(drifts, n, alpha, n)),
+        lambda n: averaged(lambda factor: power(shift * factor, n, alpha), freedom),
+        alpha,
+        chance=chance,
+    )
+
+
+@lru_cache(maxsize=16)
+def _response(pairs: int, alpha: float) -> tuple[Numbers, Numbers]:
+    """Logarithms of shifts, and the normal score of the chance of a verdict in `pairs` declared pairs at each.
+
+    One table for all spreads; between its shifts the score is taken for straight.
+    """
+    from scipy.special import ndtri  # noqa: PLC0415  (slow to load)
+
+    shifts, chances = [0.3 / math.sqrt(pairs)], list[float]()
+    while True:
+        chances.append(power(shifts[-1], pairs, alpha))
+        if shifts[-1] > 16 or chances[-1] > 1 - 1e-5:
+            return np.log(shifts), ndtri(np.clip(chances, 1e-12, 1 - 1e-12))
+        shifts.append(1.12 * shifts[-1])
+
+
+FEWEST = 100
+"""Fewer values, of both sides together, have too few in their upper tenth for a tail."""
+
+_P99 = 0.99
+_TAIL = 0.1  # of the values
+_DRAWS = 200
+_LARGEST = 10.0  # effects beyond 1,000% are not sought
+Values = Sequence[float] | Numbers
+
+
+class UnplannableError(Exception):
+    """Why an end point cannot be planned from these values."""
+
+
+class EndPower(Protocol):
+    """The power of an end point at its share of the error rate."""
+
+    @property
+    def least(self) -> int:
+        """The fewest pairs that can have a verdict."""
+
+    def power(self, effect: float, pairs: int, budget: int) -> float:
+        """The chance of a verdict by `pairs` of a declared `budget`, if the ratio is 1 + effect."""
+
+
+def of_values(
+    kind: str, arm: Values, baseline: Values, alpha: float, *, better: end_points.Better = "lower"
+) -> EndPower:
+    """The power of the end point `kind` from a pilot's values, in the metric's unit, one of each side per pair.
+
+    Raises UnplannableError with the reason, ValueError where no end point is called so.
+    """
+    over, under = np.log(np.asarray(arm, dtype=np.float64)), np.log(np.asarray(baseline, dtype=np.float64))
+    if kind == "mean":
+        return _mean(np.exp(over), np.exp(under), alpha)
+    if kind not in ("slow", "p99"):
+        raise ValueError(f"no end point is called {kind}")
+    bad = 1.0 if better == "lower" else -1.0
+    free = over - np.median(over - under)  # the median: the effect of the typical pair
+    return _Signs(kind, alpha, _Tail.fitted(bad * free, bad * under))
+
+
+def pairs_needed(end: EndPower, effect: float, declared: int, *, chance: float = 0.9) -> int | None:
+    """Pairs with this chance of a verdict: of the `declared` ones where they are enough, else the fewest to declare."""
+    if declared >= end.least and end.power(effect, declared, declared) >= chance:
+        return first_enough(lambda n: end.power(effect, n, declared) >= chance, end.least, declared)
+    return first_enough(lambda n: end.power(effect, n, n) >= chance, end.least, MOST)
+
+
+def effect_shown(end: EndPower, pairs: int, *, chance: float = 0.9) -> float | None:
+    """The effect, as ratio - 1, that so many declared pairs show with this chance, to 1%; None beyond 1,000%."""
+    if pairs < end.least:
+        return None
+    return least_effect(lambda effect: end.power(effect, pairs, pairs) >= chance, 1e-5, _LARGEST, to=1.01)
+
+
+@dataclass(frozen=True)
+class _Mean:
+    alpha: float
+    variances: tuple[float, float]  # of the sides, over the squared mean that they have in common
+    covariance: float
+    freedom: float
+
+    @property
+    def least(self) -> int:
+        return campaign.FEWEST
+
+    def power(self, effect: float, pairs: int, budget: int) -> float:
+        del budget  # its bound holds for all numbers of pairs
+        bound = campaign.bound(pairs, self.alpha)
+        if pairs < campaign.FEWEST or pairs <= bound:
+            return 0.0
+        over, under = self.variances
+        sd = math.sqrt(max(1e-300, (1 + effect) ** 2 * over + under - 2 * (1 + effect) * self.covariance))
+        edge = math.sqrt(pairs * bound / (pairs - bound))
+        shift = effect / sd * math.sqrt(pairs)
+        return averaged(lambda factor: math.erfc((edge - shift * factor) / math.sqrt(2)) / 2, self.freedom)
+
+
+def _mean(arm: Numbers, baseline: Numbers, alpha: float) -> _Mean:
+    over, under = arm / arm.mean(), baseline / baseline.mean()
+    both = np.cov(over, under)
+    differences = (over - under).tolist()
+    if len(set(differences)) < 2:
+        raise UnplannableError("all pairs have the same ratio: any number of them from 100 on will do")
+    return _Mean(
+        alpha=alpha,
+        variances=(float(both[0, 0]), float(both[1, 1])),
+        covariance=float(both[0, 1]),
+        freedom=paired.deviation_freedom(differences),
+    )
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """How bad runs are, as logarithms: draws of their distribution, by the weights of the pilot's pairs.
+
+    values  sorted, shape (runs,)
+    upto    the share of runs up to each value, shape (draws, runs)
+    start   where the tail begins, shape (draws,)
+    mean    by how much runs in it exceed that on average, shape (draws,)
+    """
+
+    values: Numbers
+    upto: Numbers
+    start: Numbers
+    mean: Numbers
+
+    @staticmethod
+    def fitted(arm: Numbers, baseline: Numbers) -> _Tail:
+        """From two rows of as many values. Raises UnplannableError."""
+        runs = 2 * len(arm)
+        if runs < FEWEST:
+            raise UnplannableError(
+                f"{runs} runs are too few to tell a tail from: {FEWEST} are the least (a longer pilot)"
+            )
+        both = np.concatenate((arm, baseline))
+        order = np.argsort(both, kind="stable")
+        values = both[order]
+        # Always the same draws: the same pilot gives the same plan.
+        weights = np.random.default_rng(1981).dirichlet(np.ones(len(arm)), _DRAWS)
+        each = np.concatenate((weights, weights), axis=1)[:, order] / 2
+        upto = np.cumsum(each, axis=1)
+        first = (upto < 1 - _TAIL).sum(axis=1)
+        start = values[np.minimum(first, runs - 1)]
+        beyond = values[None, :] > start[:, None]
+        share = (each * beyond).sum(axis=1)
+        excess = (each * beyond * (values[None, :] - start[:, None])).sum(axis=1)
+        if not (excess > 0).all():
+            raise UnplannableError("the upper tenth of the runs are alike: there is no tail to plan from")
+        return _Tail(values, upto, start, excess / share)
+
+    def beyond(self, limit: Numbers) -> Numbers:
+        """The share of runs beyond a limit for each draw."""
+        place = np.searchsorted(self.values, limit, "right")
+        draws = np.arange(len(limit))
+        below = np.where(place > 0, self.upto[draws, place - 1], 0.0)
+        far = _TAIL * np.exp(-np.maximum(0.0, limit - self.start) / self.mean)
+        return np.where(limit >= self.start, far, np.maximum(_TAIL, 1 - below))
+
+    def quantile(self, share: float, effect: float) -> Numbers:
+        """The limit that this share of runs is beyond, if those of the arm are worse by `effect`."""
+        low = np.full_like(self.start, self.values[0])
+        high = self.start + effect - self.mean * math.log(min(1.0, share / _TAIL)) + 1e-9
+        for _ in range(40):
+            middle = (low + high) / 2
+            above = self.beyond(middle) + self.beyond(middle - effect) > 2 * share
+            low, high = np.where(above, middle, low), np.where(above, high, middle)
+        return high
+
+
+@dataclass(frozen=True, eq=False)
+class _Signs:
+    kind: str
+    alpha: float
+    tail: _Tail
+
+    @property
+    def least(self) -> int:
+        return self._start + first_crossing(self.alpha)
+
+    @property
+    def _start(self) -> int:
+        return (end_points.SlowRuns() if self.kind == "slow" else end_points.BeyondQuantile(_P99)).start
+
+    def power(self, effect: float, pairs: int, budget: int) -> float:
+        if pairs <= self._start:
+            return 0.0
+        moving, drift = _signs(self, math.log1p(effect))
+        return float(brownian(drift, pairs, self.alpha, budget, moving * self._judged(pairs) / pairs).mean())
+
+    def _judged(self, pairs: int) -> float:
+        """The pairs after the start. A quantile of few runs is exceeded more often: counted as more pairs.
+
+        A run exceeds the quantile p of 2t earlier ones with chance (floor(2t (1-p)) + 1)/(2t + 1), which is about
+        (1 - p) + (p - 1/2)/(2t): this is summed.
+        """
+        judged = float(pairs - self._start)
+        more = (_P99 - 0.5) / (2 * (1 - _P99)) * math.log(pairs / self._start)
+        return judged if self.kind == "slow" else judged + more
+
+
+@lru_cache(maxsize=64)
+def _signs(of: _Signs, effect: float) -> tuple[Numbers, Numbers]:
+    """How often a pair has one run beyond the threshold, and the drift that it then gives the walk."""
+    if of.kind == "slow":
+        limit = of.tail.quantile(0.5, effect) + math.log(end_points.FACTOR)
+    else:
+        limit = of.tail.quantile(1 - _P99, effect)
+    arm, baseline = of.tail.beyond(limit - effect), of.tail.beyond(limit)
+    plus, minus = arm * (1 - baseline), baseline * (1 - arm)
+    moving = np.maximum(plus + minus, 1e-12)
+    u = np.clip(plus / moving, 0.5, 1 - 1e-12)
+    return moving, np.sqrt(2 * (u * np.log(2 * u) + (1 - u) * np.log(2 * (1 - u))))

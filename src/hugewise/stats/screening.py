@@ -39,9 +39,7 @@ from hugewise.model.results import Comparison
 from hugewise.model.trial import Block
 from hugewise.stats.method import Contrast, Decision
 from hugewise.stats.pairs import Inference, Pairs, ratio_of
-from hugewise.stats.watched import Watched
-
-__all__ = ["Chosen", "Screened", "Screening"]
+from hugewise.stats.sequential import Watched
 
 _FASTEST = 20.0  # log of how many times faster an arm may be: beyond, a share of the baseline is any share of it
 _WIDER = 1.25

@@ -36,6 +36,35 @@ means and evidence stay those of the plain differences.
 Beside it an e-process (`eprocess`) sees the kept-in pairs, and stops with the comparison. An e-value counts at any
 stopping time, so at this one too: what it is when the sign test ends the comparison is what multiplies over runs
 (`evidence`). It has no part in the verdict here.
+
+The tiers of a claim: how far it reaches (`model.results.Tier`), and what the usable pairs say at that reach.
+
+The verdict is made within the comparison's share of alpha. The intervals of the campaign average and of what lies
+beyond these sessions are made with an error of the same size each, of their own: outside the study's split.
+
+One set of pairs under the eyes of `sequential`: its tests as pairs come, its estimate, and its interval.
+
+An arm that is measured beside those that are judged: it has an interval, no verdict, and no say in when it ends.
+
+Its error. Whoever shows the second best beside the best has not asked whether it is better: so it has no share of the
+study's error rate, and the judged comparisons have theirs whole, whatever the unjudged arm does. Its blocks end when
+the last judged comparison of its cell ends, which the data of the judged arms decide. Its interval is by inversion of
+the same exact test at the study's confidence: it holds whenever one looks, so also at an end that others choose, and
+misses its own ratio with a chance of at most 1 - confidence. That it and the interval of a judged arm hold *together*
+is not promised: whoever claims both has twice that chance of being wrong.
+
+The sequential method for whoever asks whether an arm is no worse: it ends when that is known, either way.
+
+An arm is *not worse* when the test has rejected, on the usable pairs and on the kept-in ones, that it is worse by the
+margin or more; it is *worse by more* when "worse by the margin at most" is rejected on both. A smaller effect in either
+direction ends nothing: that an arm is 1% slower says nothing against it where 2% are allowed for.
+
+Error. Both claims are tests of an end of the margin by the same exact test (`sequential`), of which each side has half
+of alpha: under "worse by the margin or more" the chance of ever having ended with "not worse" is at most alpha/2, for
+an effect that is the same in every pair or symmetric around it. Better, worse and equivalent stay what `sequential`
+makes of the same pairs: to look on for the other claim costs them nothing, as their tests hold whenever one looks.
+
+What is said of it is read off the interval: "not worse" holds exactly when the interval ends before the margin.
 """
 
 from __future__ import annotations
@@ -43,23 +72,124 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
 from hugewise.model.results import Comparison, Reach, Spread, Tier, Verdict
 from hugewise.model.trial import Block
-from hugewise.stats import campaign, inversion, stopping, tiers
+from hugewise.stats import campaign, inversion, sessions, stopping
+from hugewise.stats.campaign import Campaign
 from hugewise.stats.covariate import FALSIFICATION_ALPHA, Controlled, falsification, variance_ratio
 from hugewise.stats.dispersion import Dispersion
-from hugewise.stats.eprocess import EProcess, e_values
-from hugewise.stats.method import Contrast, Decision, Effect
-from hugewise.stats.paired import Student, paired
+from hugewise.stats.evidence import EProcess, e_values
+from hugewise.stats.method import Contrast, Decision, Effect, Method
+from hugewise.stats.paired import Student, paired, scale
 from hugewise.stats.pairs import Inference, Pair, Pairs, ratio_of
 from hugewise.stats.power import least_pairs
-from hugewise.stats.spread import scale
-from hugewise.stats.watched import Watched
+from hugewise.stats.signflip import SignFlip
 
-__all__ = ["Sequential"]
+
+def campaign_ratio(campaign: Campaign, *, failures: int) -> Tier:
+    """The campaign average of the log-ratio: as a ratio, one of geometric means."""
+    found = None if failures else campaign.interval()
+    if found is None:
+        return _unsupported("campaign average", _FAILED if failures else campaign.reason())
+    reason = f"geometric mean; asymptotic, by the design's coins; {_own_error(campaign.alpha)}"
+    return _tier("campaign average", campaign.mean, found, reason)
+
+
+def beyond_sessions(pairs: Sequence[Pair], alpha: float) -> Tier:
+    """The mean over sessions like these, from the mean log-ratio of each."""
+    by_session: dict[int, list[float]] = {}
+    for pair in pairs:
+        if pair.log_ratio is not None:
+            by_session.setdefault(pair.session, []).append(pair.log_ratio)
+    means = [math.fsum(values) / len(values) for values in by_session.values()]
+    found = sessions.interval(means, alpha)
+    if found is None:
+        return _unsupported("beyond these sessions", sessions.reason(means, alpha))
+    reason = f"over {len(means)} session means; {_own_error(alpha)}"
+    return _tier("beyond these sessions", math.fsum(means) / len(means), found, reason)
+
+
+_FAILED = "attempts failed, and a failure has no ratio"
+
+
+def _own_error(alpha: float) -> str:
+    return f"with an error of {alpha:.3g} of its own, outside the study's"
+
+
+def _tier(name: Reach, centre: float, found: tuple[float, float], reason: str) -> Tier:
+    low, high = found
+    return Tier(
+        name=name, supported=True, ratio=ratio_of(centre), low=ratio_of(low), high=ratio_of(high), reason=reason
+    )
+
+
+def _unsupported(name: Reach, reason: str | None) -> Tier:
+    return Tier(name=name, supported=False, ratio=None, low=None, high=None, reason=reason or "no interval is known")
+
+
+class Watched:
+    """The tests of no difference and of both ends of the margin (log-ratio), each at `alpha` over `planned` pairs."""
+
+    def __init__(self, alpha: float, planned: int, margin: float) -> None:
+        self._alpha, self._planned, self._margin = alpha, planned, margin
+        self.pairs = Controlled()
+        self.test = SignFlip(alpha, planned)
+        self._below_upper = SignFlip(alpha, planned)
+        self._above_lower = SignFlip(alpha, planned)
+
+    def add(self, difference: float, covariate: float | None) -> None:
+        """Take a pair's difference, and that of its covariate."""
+        value, weight = self.pairs.add(difference, covariate)
+        self.test.add(value)
+        self._below_upper.add(value - self._margin * weight)
+        self._above_lower.add(value + self._margin * weight)
+
+    @property
+    def below(self) -> bool:
+        """Whether "arm/baseline is 1 + margin or more" is rejected."""
+        return self._below_upper.sign < 0
+
+    @property
+    def above(self) -> bool:
+        """Whether "1/(1 + margin) or less" is rejected."""
+        return self._above_lower.sign > 0
+
+    @property
+    def beyond(self) -> int:
+        """1: "at most 1 + margin" is rejected; -1: "at least 1/(1 + margin)" is; 0: neither."""
+        return 1 if self._below_upper.sign > 0 else -1 if self._above_lower.sign < 0 else 0
+
+    def sign(self, theta: float) -> int:
+        """Which way the test of this log-ratio has crossed, 0 where it has not."""
+        return self.pairs.sign(theta, self._alpha, self._planned)
+
+    def fits(self, low: float, high: float) -> bool:
+        """Whether the estimate lies between these, and its own test has not rejected it."""
+        centre = self.pairs.centre()
+        if math.isinf(centre):
+            return low <= centre <= high
+        return low < centre < high and self.sign(centre) == 0
+
+    def interval(self) -> tuple[float, float]:
+        """The interval (`closely`)."""
+        return closely(self.pairs, self._alpha, self._planned, self._margin)
+
+
+def closely(pairs: Controlled, alpha: float, planned: int, margin: float) -> tuple[float, float]:
+    """The interval of these pairs' log-ratio, by inversion of the test at `alpha` over `planned` pairs; an end that
+    rounding put on "no change" or the margin (a log-ratio), or beyond it, is looked at closely.
+    """
+    tests = inversion.Inversion(pairs.values, alpha, planned, pairs.weights)
+    low, high = (
+        tests.end(side, 1e-7, end) if any(abs(end - known) <= 2e-4 for known in (0.0, margin, -margin)) else end
+        for side, end in zip((1, -1), tests.ends(), strict=True)
+    )
+    return low, high
+
 
 _TYPICAL = "typical ratio"
 _PROVISIONAL = 3  # pairs from which a t interval is shown
@@ -405,6 +535,96 @@ class Sequential:
         )
         return (
             here,
-            tiers.average(self._average, failures=self.pairs.failures),
-            tiers.beyond(self.pairs.usable, self.alpha),
+            campaign_ratio(self._average, failures=self.pairs.failures),
+            beyond_sessions(self.pairs.usable, self.alpha),
         )
+
+
+_REASON = "measured beside what is judged: it claims nothing, and its interval holds by itself"
+
+
+class Unjudged:
+    """A comparison without a verdict, over the blocks of the `judged` ones of its cell, to which more may still come.
+
+    `alpha`: one less the confidence of its interval; `planned`: the declared budget of pairs.
+    """
+
+    name = "unjudged"
+
+    def __init__(
+        self,
+        contrast: Contrast,
+        judged: Sequence[Method],
+        *,
+        planned: int,
+        alpha: float,
+        margin: float,
+        covariate: str | None = None,
+    ) -> None:
+        self.contrast = contrast
+        self.planned = planned
+        self.alpha = alpha
+        self._judged = judged
+        self._pairs = Pairs(contrast, covariate, spared=1)
+        self._controlled = Controlled()
+        self._margin = round(math.log1p(margin), 9)
+
+    def observe(self, block: Block) -> Decision:
+        """Take in a closed block, whatever those before it have shown."""
+        if not self._pairs.exhausted(self.planned) and (pair := self._pairs.take(block)) is not None:
+            difference = pair.difference(higher_is_better=self.contrast.metric.better == "higher")
+            self._controlled.add(difference, pair.covariate)
+        return self.decision()
+
+    def decision(self) -> Decision:
+        """Whether it is measured any more: as long as something judged is, and something can come of it."""
+        going = any(one.decision().status == "continue" for one in self._judged)
+        wanted = going and not self._pairs.exhausted(self.planned)
+        return Decision("continue" if wanted else "stop", None, "none", _REASON)
+
+    def comparison(self) -> Comparison:
+        """Estimate and interval, and nothing that could be taken for a claim."""
+        finding = Inference("none", self._pairs.refusal(self.planned) or _REASON)
+        if self._pairs.usable:
+            low, high = closely(self._controlled, self.alpha, self.planned, self._margin)
+            finding = Inference(
+                "none",
+                finding.reason,
+                ratio_of(self._controlled.centre()),
+                ratio_of(low) if math.isfinite(low) else None,
+                ratio_of(high) if math.isfinite(high) else None,
+            )
+        return self._pairs.comparison(self.name, self.planned, finding, ratio_all=None, confidence=1 - self.alpha)
+
+
+class NotWorse(Sequential):
+    """The sequential method, ended by whether the arm is worse by more than the margin: no `width` is waited for."""
+
+    @property
+    def settled(self) -> Literal["not worse", "worse by more"] | None:
+        """What is known of that; never where an attempt failed or could not be started."""
+        usable, smaller, larger = self.usable, self._smaller, self._larger
+        if self.pairs.failed or self.pairs.refusal(self.planned) is not None:
+            return None
+        if self.contrast.metric.better == "higher":
+            if usable.above and larger.above:
+                return "not worse"
+            return "worse by more" if usable.beyond < 0 and smaller.beyond < 0 else None
+        if usable.below and smaller.below:
+            return "not worse"
+        return "worse by more" if usable.beyond > 0 and larger.beyond > 0 else None
+
+    def comparison(self) -> Comparison:
+        """The result, as `sequential` gives it; what that corrects for is another stop than this one."""
+        return msgspec.structs.replace(super().comparison(), corrected=None)
+
+    def _stopped(self) -> bool:
+        return self.pairs.exhausted(self.planned) or bool(self._moved.test.sign) or self.settled is not None
+
+    def _judged(self) -> tuple[Verdict, str, Reach | None]:
+        verdict, reason, reach = super()._judged()
+        if verdict in ("better", "equivalent", "none") or self.settled is None:
+            return verdict, reason, reach
+        by = f"the margin of {self._margin:.3g}"
+        known = f"not worse by {by} or more" if self.settled == "not worse" else f"worse by more than {by}"
+        return verdict, f"{known}; {reason}", reach

@@ -24,8 +24,6 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-__all__ = ["components", "half_width", "interval", "needed", "pairs_per_session", "reason"]
-
 _PRECISION = 0.5  # phi: tightest for 8 to 20 sessions
 _WIDEST = 1.5  # half-width, in standard deviations between sessions, above which an interval says nothing
 

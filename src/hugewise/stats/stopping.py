@@ -50,12 +50,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hugewise.stats.boundary import first_crossing
-from hugewise.stats.numbers import Integers, Numbers
+from hugewise.stats.method import Integers, Numbers
 from hugewise.stats.power import WALKED, sizes, typical
-from hugewise.stats.scores import STEPS, magnitudes
-
-__all__ = ["EndLaw", "corrected", "end_law"]
+from hugewise.stats.signflip import STEPS, first_crossing, magnitudes
 
 _STREAMS = 2000
 _WORK = 2_000_000  # pairs of all streams together, at most

@@ -18,8 +18,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FiniteMean", "finite_mean"]
-
 _BOUND = 0.75  # of what can be lost in one bet: the paper's recommendation lies in [1/2, 3/4]
 _STEPS = 50
 

@@ -4,26 +4,31 @@
 
 Data are made in a hidden folder and renamed, so that they are there whole or not at all. Two runs that need the same
 data share them; `rm -r results/data` makes them anew.
+
+What an attempt's folder has over time: written before the attempt is stored, and held against the digest in it.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import os
 import re
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from hugewise import reading
-from hugewise.beneath import Folder
-from hugewise.errors import StorageError
-from hugewise.files import made_folder, storing
+from hugewise.beneath import DirFd
+from hugewise.errors import RunError, StorageError
+from hugewise.files import made_folder, storing, write_whole
 from hugewise.host import scratch
+from hugewise.model.over_time import SampleSeries
 from hugewise.model.scene import Data
-
-__all__ = ["Kept", "find", "keep", "lay_out"]
+from hugewise.model.trial import Attempt
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -60,13 +65,13 @@ def find(results: Path, data: Data) -> Kept | None:
     return msgspec.structs.replace(kept, folder=str(folder.resolve()))
 
 
-def keep(results: Path, data: Data, made: Path) -> Kept:
+def keep_dataset(results: Path, data: Data, made: Path) -> Kept:
     """Keep the tree below `made`, which the recipe has filled. Raises StorageError."""
     folder = _folder(results, data)
     draft = folder.with_name(f".{folder.name}-{os.getpid()}")
     with storing(str(folder)):
         made_folder(draft.parent)
-        with Folder.open(draft.parent.resolve()) as above:
+        with DirFd.open(draft.parent.resolve()) as above:
             above.remove(draft.name)
             with above.make(draft.name, 0o755) as new:
                 with new.make("tree", 0o755) as tree:
@@ -86,7 +91,7 @@ def lay_out(kept: Kept, place: scratch.Scratch) -> Path:
     return place.folder("data", lambda target: _fill(target, kept, place))
 
 
-def _fill(target: Folder, kept: Kept, place: scratch.Scratch) -> None:
+def _fill(target: DirFd, kept: Kept, place: scratch.Scratch) -> None:
     scratch.need_room(target.path, kept.bytes)
     copied = scratch.copy(kept.tree, target, place.owner, place.group)
     if copied.digest != kept.digest:
@@ -94,3 +99,51 @@ def _fill(target: Folder, kept: Kept, place: scratch.Scratch) -> None:
             f"{kept.folder} was changed since it was made (SHA-256 {copied.digest[:12]}, it was {kept.digest[:12]})",
             hint=f"make it anew: rm -r {kept.folder}",
         )
+
+
+FILE = "samples.json.gz"
+"""Its name in the folder of an attempt."""
+
+_UNSAFE_NAMES = re.compile(r"[^A-Za-z0-9._=-]+")
+_EVENTS, _SERIES = "events.jsonl", b'{"ev":"series"'
+_DECODER = msgspec.json.Decoder(SampleSeries)
+_MOST = 32 << 20  # bytes of the text: 2,048 readings of 300 changing counters have 5 MB
+
+
+def folder_of(run: Path, attempt: Attempt) -> Path:
+    """The folder of an attempt in that of its run."""
+    name = f"b{attempt.block:05d}-{attempt.order}-{attempt.arm}-{attempt.number}"
+    return run / "attempts" / _UNSAFE_NAMES.sub("-", name)
+
+
+def keep_samples(folder: Path, stored: bytes) -> None:
+    """Write the text of a `SampleSeries` into the folder of an attempt that is not stored yet. Raises StorageError."""
+    events = folder / _EVENTS
+    with storing(str(folder)):
+        (folder / FILE).write_bytes(gzip.compress(stored, mtime=0))
+        # There it is once more, in ten times the room.
+        said = events.read_bytes().splitlines(keepends=True)
+        kept = [line for line in said if not line.startswith(_SERIES)]
+        if len(kept) < len(said):
+            write_whole(events, b"".join(kept))
+
+
+def samples(run: Path, attempt: Attempt) -> SampleSeries | None:
+    """What was kept over time; None where nothing was. Raises RunError where it is not what was stored."""
+    if attempt.sampled is None:
+        return None
+    path = folder_of(run, attempt) / FILE
+    try:
+        packed = reading.kept(path)
+        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
+            text = file.read(_MOST + 1)
+        if len(text) > _MOST:
+            raise RunError(f"{path} cannot be read: it holds more than {_MOST:,} bytes")
+        if hashlib.sha256(text).hexdigest() != attempt.sampled.digest:
+            raise RunError(f"{path} is not what was stored: it was changed", hint="put a copy of it back")
+        return reading.decoded(_DECODER, text)
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error
+        raise RunError(f"{path} cannot be read: {why}", hint="put a copy of it back") from None
+    except reading.UnreadableError as error:
+        raise RunError(f"{path} cannot be read: {error}", hint="put a copy of it back") from None

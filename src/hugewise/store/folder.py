@@ -12,6 +12,14 @@
 An attempt is written into a hidden folder, whole and on disk; then a record with its digest makes it part of the run;
 then its folder is renamed. Killed before the record there is no attempt, and after it the attempt is there under either
 name. No other state exists.
+
+The attempts of a run that has ended, in one Parquet file: each record as it was, beside columns to choose it by.
+
+What the records of a log say one after the other, together with the attempts: the blocks. Pure.
+
+A record that cannot stand where it does is an error that names its line. Salvaging passes it over, and closes what its
+loss leaves open as incomplete. A block whose opening is lost is lost with it, so what is left is no base of a verdict:
+a salvaged run has none (`analysis`).
 """
 
 from __future__ import annotations
@@ -23,30 +31,231 @@ import re
 import secrets
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from hugewise import files, reading
-from hugewise.beneath import Folder, discard
-from hugewise.errors import HugewiseError, RunError, StudyError, UserError
+from hugewise.beneath import DirFd, discard
+from hugewise.errors import HugewiseError, RunError, StorageError, StudyError, UserError
 from hugewise.files import made_folder, own, storing, sync, write_whole
-from hugewise.model import guest_record
-from hugewise.model.clock import Clock
-from hugewise.model.coin import commitment
-from hugewise.model.trial import Attempt
-from hugewise.store import compacted
+from hugewise.model import guest
+from hugewise.model.host import Clock
+from hugewise.model.randomisation import commitment
+from hugewise.model.trial import Attempt, Block
 from hugewise.store.log import ANEW, PERMISSIONS, LogContents, RunLog
-from hugewise.store.records import AttemptStored, Closed, KnobSet, Opened, Record, Run
-from hugewise.store.sequence import in_blocks, read_before
-from hugewise.store.stamp import Stamp
-from hugewise.study import stored as stored_study
+from hugewise.store.records import (
+    AttemptStored,
+    Begun,
+    BlockClosed,
+    BlockOpened,
+    Closed,
+    KnobSet,
+    Lost,
+    OpenBlock,
+    Opened,
+    Record,
+    Resumed,
+    Run,
+    Stamp,
+    Unstarted,
+)
+from hugewise.study import study as stored_study
 from hugewise.study.keys import Place
 from hugewise.study.study import Study, stored_digest
 
-__all__ = ["RunFolder"]
+_ROWS = """
+select name, cast(record ->> '$.block' as integer) as block, record ->> '$.cell' as cell, record ->> '$.arm' as arm,
+  cast(record ->> '$.number' as integer) as number, record ->> '$.state' as state, record
+from given
+"""
+_ROW = 100  # bytes in memory beside its texts
+_ASKED = f"""
+count(*), count(distinct name) filter (name is not null and record is not null),
+max(strlen(name) + strlen(record)),
+sum(strlen(name) + strlen(record) + {_ROW})
+"""
+_MOST = 1 << 30  # bytes of all records: one of a small workload has 2 KB, so those of 400,000 attempts
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "2GiB", "temp_directory": ""}
+_SHOWN = 100
+_AT_ONCE = 2_000
+
+
+def write_compacted(path: Path, records: Mapping[str, str], *, most: int | None = None) -> None:
+    """Keep `records` by the names of their folders; the file is there whole or not at all. Raises StorageError.
+
+    `most`: bytes that the file may have; else UserError, and what was there stays.
+    """
+    import duckdb  # noqa: PLC0415  (150 ms that only its users should pay)
+    import numpy as np  # noqa: PLC0415
+
+    draft = path.with_name(f".{path.name}")
+    with storing(str(path)):
+        try:
+            with duckdb.connect() as connection:
+                columns = {"name": list(records), "record": list(records.values())}
+                connection.register("given", {name: np.array(each, dtype=object) for name, each in columns.items()})
+                connection.sql(_ROWS).write_parquet(str(draft), compression="zstd")
+            if most is not None and (size := draft.stat().st_size) > most:
+                raise UserError(
+                    f"{path} would have {size:,} bytes, more than {most:,}", hint="keep fewer attempts in it"
+                )
+            sync(draft)
+            draft.replace(path)
+            sync(path.parent)
+        except duckdb.Error as error:
+            raise StorageError(f"cannot write {path}: {_first_line(error)}") from None
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def read_compacted(path: Path) -> dict[str, bytes]:
+    """The records by the names of their folders; none where there is no such file. Raises OSError, and RunError.
+
+    Kilobytes of Parquet can hold gigabytes of text, so what it would be is asked before any of it is taken.
+    """
+    if not os.path.lexists(path):
+        return {}
+    try:
+        with reading.opened(path) as file:
+            if os.fstat(file.fileno()).st_size > reading.MOST:
+                raise _unreadable(path, f"larger than {reading.MOST:,} bytes")
+            return _records(path, file.fileno())
+    except reading.UnreadableError as error:
+        raise _unreadable(path, str(error)) from None
+
+
+def _records(path: Path, descriptor: int) -> dict[str, bytes]:
+    import duckdb  # noqa: PLC0415
+
+    try:
+        with duckdb.connect(config=_CONFIG) as connection:
+            # By its number: a name is a pattern to DuckDB.
+            table = connection.read_parquet(f"/proc/self/fd/{descriptor}").project("name, record")
+            for column, kind in zip(table.columns, map(str, table.types), strict=True):
+                if kind != "VARCHAR":
+                    raise _unreadable(path, f"its column {column} is of {kind[:_SHOWN]}, not of texts")
+            rows, names, most, total = table.aggregate(_ASKED).fetchone() or (0, 0, 0, 0)
+            if rows != names:
+                raise _unreadable(path, "an attempt has no name, no record, or a name that another has")
+            if (most or 0) > reading.MOST_JSON or (total or 0) > _MOST:
+                raise _unreadable(path, f"{rows:,} attempts of {total:,} bytes, the largest of {most:,}, are too much")
+            found: dict[str, bytes] = {}
+            while some := table.fetchmany(_AT_ONCE):  # all at once would be there twice
+                found.update((name, record.encode()) for name, record in some)
+            return found
+    except duckdb.Error as error:
+        raise _unreadable(path, _first_line(error)) from None
+
+
+def _unreadable(path: Path, why: str) -> RunError:
+    return RunError(
+        f"{path} cannot be read: {why}",
+        hint="put a copy of it back; or, where every folder in attempts/ still has its attempt.json, remove it",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+_DAMAGED = "its records are damaged"
+
+
+@dataclass
+class Found:
+    """The closed blocks in order, the one that is still open, and what cannot be: the line and what is wrong with it.
+
+    Line 0 is none of them: an attempt that is gone.
+    """
+
+    closed: list[Block] = field(default_factory=list)
+    left_open: OpenBlock | None = None
+    problems: list[tuple[int, str]] = field(default_factory=list)
+
+
+def in_blocks(records: Sequence[tuple[int, Record]], attempts: Sequence[Attempt]) -> Found:
+    """What the records, each with its line, and the attempts make."""
+    made: dict[int, list[Attempt]] = defaultdict(list)
+    for attempt in attempts:
+        made[attempt.block].append(attempt)
+    found, last, ended = Found(), 0, False
+    for line, record in records:
+        wrong = _wrong(record, found.left_open, last, first=line == 1, ended=ended)
+        if wrong is not None:
+            found.problems.append((line, wrong))
+            if not isinstance(record, BlockOpened) or record.block <= last:
+                continue
+            if found.left_open is not None:
+                _damaged(found, found.left_open)
+        block = found.left_open
+        ended = ended or isinstance(record, Closed)
+        if isinstance(record, BlockOpened):
+            last = record.block
+            found.left_open = block = OpenBlock(record, made[last])
+        elif isinstance(record, BlockClosed) and block is not None:
+            _close(found, block, record)
+        elif isinstance(record, Resumed) and block is not None:
+            block.paused = True
+        elif isinstance(record, Begun | Unstarted | Lost) and block is not None:
+            block.tried.append(record)
+        if block is not None and isinstance(record, BlockOpened | AttemptStored) and record.up is not None:
+            block.up = record.up
+    return found
+
+
+def read_before(records: Sequence[Record], known: Run) -> dict[str, Attempt]:
+    """The attempts of `known` by the names of their folders, where these records of the same log go on from its own."""
+    if not known.chained or known.left_out or tuple(records[: len(known.records)]) != known.records:
+        return {}
+    names = dict.fromkeys(record.attempt for record in known.records if isinstance(record, AttemptStored))
+    return dict(zip(names, known.attempts, strict=True))
+
+
+def _wrong(record: Record, block: OpenBlock | None, last: int, *, first: bool, ended: bool) -> str | None:
+    """Why the record cannot come after those before it; None where it can."""
+    number = None if block is None else block.opened.block
+    if ended:
+        return "nothing comes after the last record"
+    match record:
+        case Opened() if not first:
+            return "a run begins once"
+        case BlockOpened() if number is not None:
+            return f"block {record.block} is opened and block {number} was never closed"
+        case BlockOpened() if record.block != last + 1:
+            return f"block {record.block} is opened after block {last}"
+        case BlockClosed() if record.block != number:
+            return f"block {record.block} is closed and was never opened"
+        case Begun() | Unstarted() | Lost() if record.block != number:
+            return f"an attempt of block {record.block}, which is not open"
+        case Closed() if number is not None:
+            return f"the run ends and block {number} was never closed"
+        case _:
+            return None
+
+
+def _close(found: Found, block: OpenBlock, end: BlockClosed) -> None:
+    closed = block.closed(end)
+    there = {attempt.arm for attempt in closed.attempts}
+    gone = sorted(set(closed.arms) - there - set(closed.unstarted) - set(closed.lost))
+    if end.state == "complete" and gone:
+        found.problems.append((0, f"block {end.block} is complete, but its attempt of {gone[0]} is gone"))
+        _damaged(found, block)
+        return
+    found.closed.append(closed)
+    found.left_open = None
+
+
+def _damaged(found: Found, block: OpenBlock) -> None:
+    opened = block.opened
+    end = BlockClosed(t=opened.t, block=opened.block, state="incomplete", reason=_DAMAGED)
+    found.closed.append(msgspec.structs.replace(block.closed(end), seconds=None))
+    found.left_open = None
+
 
 _ATTEMPT = msgspec.json.Decoder(Attempt)
 _STUDY = msgspec.json.Decoder(Study)
@@ -109,7 +318,7 @@ class RunFolder:
         """
         if os.geteuid() != 0:
             return
-        held = Folder.open(self.path)
+        held = DirFd.open(self.path)
         self._held = weakref.finalize(self, held.close)
         found = held.status()
         if found.st_uid != 0 or found.st_mode & _OTHERS_WRITE:
@@ -284,7 +493,7 @@ class RunFolder:
             attempts=tuple(attempts),
             blocks=tuple(found.closed),
             left_open=found.left_open,
-            guests=guest_record.read(self.path, opened.guests, demanded=contents.chained),
+            guests=guest.read(self.path, opened.guests, demanded=contents.chained),
             stamp=contents.stamp,
             hash=None if problems else contents.hash,
             chained=contents.chained,
@@ -355,11 +564,11 @@ class RunFolder:
         """
         files = self.attempt_files()
         records = self._attempt_records(files)
-        if not compacted.read(self._compacted).keys() >= records.keys():
+        if not read_compacted(self._compacted).keys() >= records.keys():
             with self.naming():
                 text = {name: record.decode() for name, record in records.items()}
-                compacted.write(self.place / self._compacted.name, text)
-        kept = compacted.read(self._compacted)
+                write_compacted(self.place / self._compacted.name, text)
+        kept = read_compacted(self._compacted)
         with storing(str(self.path / "attempts")):
             for path in files:
                 if kept[path.parent.name] == records[path.parent.name]:
@@ -375,7 +584,7 @@ class RunFolder:
             with contextlib.suppress(FileNotFoundError), _reading(path, hint=PERMISSIONS, but=FileNotFoundError):
                 found[path.parent.name] = reading.kept(path)  # or it is below by now
         with _reading(self._compacted, hint=PERMISSIONS):
-            found |= compacted.read(self._compacted)
+            found |= read_compacted(self._compacted)
         return dict(sorted(found.items()))
 
     def attempt_files(self) -> list[Path]:

@@ -8,17 +8,26 @@ follow from the one before it; whoever noted the last hash can see that nothing 
 
 What is not the whole of a record is normal in one place: after the last newline, where a kill or a full disk tears.
 Logs of versions before there was a hash are read as they are; there a torn line also stands before a `resumed` one.
+
+Whether a run goes on: its process holds a lock on the run's log, which the kernel gives back when that process ends,
+however it ends. It keeps nobody out (`host.lock` does that), and whoever can read the log can ask.
+
+A lock of the open file description, fcntl_locking(2): those of a process would be lost with any other descriptor of the
+log that the process closes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import itertools
 import os
+import struct
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
@@ -27,11 +36,25 @@ import msgspec
 from hugewise import reading
 from hugewise.errors import RunError
 from hugewise.files import storing, sync
-from hugewise.store import going
-from hugewise.store.records import AttemptStored, Lost, Opened, Record, Resumed
-from hugewise.store.stamp import Stamp
+from hugewise.store.records import AttemptStored, Lost, Opened, Record, Resumed, Stamp
 
-__all__ = ["ANEW", "PERMISSIONS", "LogContents", "RunLog", "sealed"]
+_FLOCK = struct.Struct("hhxxxxqqixxxx")  # struct flock of 64 bits: type, whence, start, length (0: all), pid
+
+
+def hold_lock(descriptor: int) -> None:
+    """Say it for as long as the descriptor is open; a file system without locks says nothing. Raises nothing."""
+    with suppress(OSError):
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+
+
+def going_on(folder: Path) -> bool:
+    """Whether somebody holds the log of the run in the folder. False too where nobody can tell. Raises nothing."""
+    with suppress(OSError, reading.UnreadableError), reading.opened(folder / "run.jsonl") as file:
+        asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+        kind, *_ = _FLOCK.unpack(fcntl.fcntl(file.fileno(), fcntl.F_OFD_GETLK, asked))
+        return bool(kind == fcntl.F_WRLCK)
+    return False
+
 
 ANEW = "start a new run of its study"
 PERMISSIONS = "check its permissions"
@@ -105,7 +128,7 @@ class RunLog:
                 self._end = end + len(line)
                 if self._held is None:
                     self._held = weakref.finalize(self, os.close, kept := os.dup(descriptor))
-                    going.hold(kept)
+                    hold_lock(kept)
             finally:
                 os.close(descriptor)
 

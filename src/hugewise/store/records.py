@@ -2,6 +2,8 @@
 
 `OpenBlock` decides what a block is when it is closed, for the conductor and for whoever reads the log again; `Run` is
 all that a run's folder held when it was read.
+
+What the system says of a file, by which one look at it is known to be as good as the last.
 """
 
 from __future__ import annotations
@@ -9,44 +11,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from os import stat_result
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
 
 from hugewise.model.age import MemoryAge
-from hugewise.model.client import ClientHost
-from hugewise.model.clock import Moment
-from hugewise.model.deployment import Deployment
 from hugewise.model.design import Kind
-from hugewise.model.guest import Backing
-from hugewise.model.guest_record import GuestsRecord
+from hugewise.model.guest import Backing, GuestsRecord
+from hugewise.model.host import ClientHost, Moment
 from hugewise.model.metric import Metric
-from hugewise.model.policy import Treatment
+from hugewise.model.policy import Deployment, Treatment
 from hugewise.model.results import EarlierComparison, LeftOut
 from hugewise.model.trial import Attempt, Block, BlockState, DeliveryThreshold, Judged, at_fault
 from hugewise.model.workload import ParameterValue
-from hugewise.store.stamp import Stamp
 from hugewise.study.study import Study
 
-__all__ = [
-    "ArmRecord",
-    "AttemptStored",
-    "Begun",
-    "BlockClosed",
-    "BlockOpened",
-    "CellRecord",
-    "Closed",
-    "KnobSet",
-    "Lost",
-    "Noted",
-    "OpenBlock",
-    "Opened",
-    "Record",
-    "Resumed",
-    "Run",
-    "Unstarted",
-]
+
+class Stamp(NamedTuple):
+    """What tells a file from another one, and from itself once it was written again."""
+
+    inode: int
+    size: int
+    written_ns: int
+
+    @classmethod
+    def of(cls, status: stat_result) -> Self:
+        """Of the file of which the system says that."""
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class ArmRecord(msgspec.Struct, frozen=True):

@@ -20,7 +20,6 @@ from hugewise.store.records import Run
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["have_attempts", "have_blocks", "tables", "tables_of"]
 
 _COLUMNS = {
     "run": "VARCHAR",

@@ -26,19 +26,7 @@ import msgspec
 from hugewise.model.guest import Architecture, DiskFormat, Network
 from hugewise.quantity import parse_cpus
 from hugewise.study import keys
-from hugewise.study.keys import Key, Kind, Name, Place
-
-__all__ = [
-    "CONCURRENCY",
-    "NFS",
-    "Concurrency",
-    "DiskUse",
-    "GuestUse",
-    "KernelUse",
-    "NodeUse",
-    "disk_format",
-    "without_unsaid",
-]
+from hugewise.study.keys import Key, KeyKind, Name, Place
 
 Concurrency = Literal["alone", "together"]
 
@@ -65,7 +53,7 @@ _Suite = Annotated[
 ]
 
 
-def _path(cure: str) -> Kind:
+def _path(cure: str) -> KeyKind:
     return keys.text(pattern=_PATH, words="an absolute path", cure=cure)
 
 
@@ -99,7 +87,7 @@ def _cpus(value: object, place: Place) -> tuple[int, ...]:
         raise place.wrong(str(error), written, hint=cure) from None
 
 
-_CPUS = Kind("a list of CPUs", _cpus)
+_CPUS = KeyKind("a list of CPUs", _cpus)
 
 
 class NodeUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -157,7 +145,7 @@ class GuestUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cpus: Annotated[int, keys.integer(1, 255), Key("Virtual CPUs of each guest.", "cpus = 2")] = 1
     cpu: Annotated[
         str | None,
-        Kind("a CPU model of QEMU", _model),
+        KeyKind("a CPU model of QEMU", _model),
         Key("QEMU's CPU model.", 'cpu = "max"', default="`max` where it is emulated, `host` under KVM"),
     ] = None
     accelerator: Annotated[
@@ -312,7 +300,7 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = None
     append: Annotated[
         tuple[str, ...],
-        keys.listing(Kind("a word", _append), least=0),
+        keys.listing(KeyKind("a word", _append), least=0),
         Key("More words for its command line.", 'append = ["nokaslr"]'),
     ] = ()
 
@@ -327,7 +315,7 @@ def _concurrency(value: object, place: Place) -> tuple[Concurrency, ...]:
     return found
 
 
-CONCURRENCY = Kind('"alone" or "together", or a list of both', _concurrency)
+CONCURRENCY = KeyKind('"alone" or "together", or a list of both', _concurrency)
 
 
 # Keys that came later, most of them with guests, and what a study that says nothing of them has.

@@ -22,29 +22,6 @@ import msgspec
 from hugewise.errors import StudyError
 from hugewise.quantity import parse_duration, parse_share, parse_size
 
-__all__ = [
-    "Key",
-    "Kind",
-    "Name",
-    "Place",
-    "choice",
-    "duration",
-    "flag",
-    "integer",
-    "keys_of",
-    "listing",
-    "mapping",
-    "name",
-    "near",
-    "number",
-    "plain",
-    "read_table",
-    "share",
-    "size",
-    "table",
-    "text",
-]
-
 _BARE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -87,7 +64,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Kind:
+class KeyKind:
     """A kind of value: how the reference calls it, and how it is read. `read` raises StudyError."""
 
     words: str
@@ -102,7 +79,7 @@ class Key:
     meaning: str
     example: str
     default: str | None = None  # in words, where the default is not a value that can be written in the file
-    kind: Kind = Kind("any", lambda value, _: value)  # of the field; see `keys_of`
+    kind: KeyKind = KeyKind("any", lambda value, _: value)  # of the field; see `keys_of`
 
 
 def near(wanted: str, known: Collection[str], *, what: str = "known") -> str:
@@ -132,10 +109,10 @@ def _notes(hint: Any) -> Iterator[object]:
         yield from _notes(typing.get_args(hint)[0])
 
 
-def _kind(hint: Any) -> Kind:
+def _kind(hint: Any) -> KeyKind:
     """What a field of that type holds: the kind that it is annotated with, or that a type of its own stands for."""
     for note in _notes(hint):
-        if isinstance(note, Kind):
+        if isinstance(note, KeyKind):
             return note
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
@@ -162,7 +139,7 @@ def read_table(kind: type[S], value: object, place: Place, **more: object) -> S:
     return kind(**read, **more)
 
 
-def text(*, pattern: re.Pattern[str] | None = None, words: str = "text", cure: str | None = None) -> Kind:
+def text(*, pattern: re.Pattern[str] | None = None, words: str = "text", cure: str | None = None) -> KeyKind:
     """Text without control characters, of a `pattern` where one is given."""
 
     def read(value: object, place: Place) -> str:
@@ -174,7 +151,7 @@ def text(*, pattern: re.Pattern[str] | None = None, words: str = "text", cure: s
             raise place.wrong(f"is not {words}", value, hint=cure)
         return plain(value, place)
 
-    return Kind(words, read)
+    return KeyKind(words, read)
 
 
 def plain(value: str, place: Place) -> str:
@@ -188,7 +165,7 @@ def plain(value: str, place: Place) -> str:
     return value
 
 
-def name() -> Kind:
+def name() -> KeyKind:
     """A name that is also the name of a folder."""
     return text(
         pattern=_NAME,
@@ -200,7 +177,7 @@ def name() -> Kind:
 Name = Annotated[str, name()]
 
 
-def choice(*known: str) -> Kind:
+def choice(*known: str) -> KeyKind:
     """One of a few words."""
 
     def read(value: object, place: Place) -> str:
@@ -209,10 +186,10 @@ def choice(*known: str) -> Kind:
             raise place.wrong("is not one of the choices", value, hint=near(wanted, known, what="choices"))
         return value
 
-    return Kind(" or ".join(f'"{word}"' for word in known), read)
+    return KeyKind(" or ".join(f'"{word}"' for word in known), read)
 
 
-def flag() -> Kind:
+def flag() -> KeyKind:
     """True or false."""
 
     def read(value: object, place: Place) -> bool:
@@ -220,14 +197,14 @@ def flag() -> Kind:
             raise place.wrong("must be true or false", value, hint="write it without quotes")
         return value
 
-    return Kind("true or false", read)
+    return KeyKind("true or false", read)
 
 
 _UNIONS = (typing.Union, types.UnionType)
-_PLAIN: Mapping[object, Callable[[], Kind]] = {bool: flag, str: text}
+_PLAIN: Mapping[object, Callable[[], KeyKind]] = {bool: flag, str: text}
 
 
-def integer(low: int = 0, high: int = _LARGEST, *, few: str = "") -> Kind:
+def integer(low: int = 0, high: int = _LARGEST, *, few: str = "") -> KeyKind:
     """A whole number within `low` and `high`; `few` says why `low` are needed, to who gave less."""
 
     def read(value: object, place: Place) -> int:
@@ -238,10 +215,10 @@ def integer(low: int = 0, high: int = _LARGEST, *, few: str = "") -> Kind:
             raise place.wrong("is out of range", value, hint=f"choose from {low} to {high}{why}")
         return value
 
-    return Kind("whole number", read)
+    return KeyKind("whole number", read)
 
 
-def number(low: float = -math.inf, high: float = math.inf) -> Kind:
+def number(low: float = -math.inf, high: float = math.inf) -> KeyKind:
     """A finite number within `low` and `high`."""
 
     def read(value: object, place: Place) -> float:
@@ -253,21 +230,21 @@ def number(low: float = -math.inf, high: float = math.inf) -> Kind:
             raise place.wrong("is out of range", value, hint=f"choose a number from {low:g} to {high:g}")
         return float(value)
 
-    return Kind("number", read)
+    return KeyKind("number", read)
 
 
-def size(low: int = 0, high: int = 1 << 62) -> Kind:
+def size(low: int = 0, high: int = 1 << 62) -> KeyKind:
     """A number of bytes within `low` and `high`."""
     limits = f"from {low} to {high} bytes"
     return _quantity("size", parse_size, (str, int), lambda found: low <= found <= high, limits)
 
 
-def duration(low: float = 0.0) -> Kind:
+def duration(low: float = 0.0) -> KeyKind:
     """Seconds, from `low`; where `low` is 0 none may be asked for."""
     return _quantity("duration", parse_duration, (str, int, float), lambda found: found >= low, f"at least {low:g} s")
 
 
-def share(*, above: float = -1.0, below: float = 2.0) -> Kind:
+def share(*, above: float = -1.0, below: float = 2.0) -> KeyKind:
     """A share of one, strictly between the limits."""
     limits = f"above {max(above, 0):g} and below {min(below, 1):g}"
     return _quantity("share", parse_share, (str, int, float), lambda found: above < found < below, limits)
@@ -279,7 +256,7 @@ def _quantity(
     types: tuple[type, ...],
     fits: Callable[[Any], bool],
     limits: str,
-) -> Kind:
+) -> KeyKind:
     def read(value: object, place: Place) -> Any:
         if isinstance(value, bool) or not isinstance(value, types):
             raise place.wrong(f"must be a {words}", value, hint=f"write {_SAMPLES[words]}")
@@ -291,13 +268,13 @@ def _quantity(
             raise place.wrong("is out of range", value, hint=f"choose a {words} {limits}")
         return found
 
-    return Kind(words, read)
+    return KeyKind(words, read)
 
 
 _SAMPLES = {"size": '"64k" or "1g"', "duration": '"20ms" or "5m"', "share": '"0.5%" or 0.005'}
 
 
-def listing(kind: Kind, *, least: int = 1) -> Kind:
+def listing(kind: KeyKind, *, least: int = 1) -> KeyKind:
     """A list of one kind."""
 
     def read(value: object, place: Place) -> tuple[Any, ...]:
@@ -311,10 +288,10 @@ def listing(kind: Kind, *, least: int = 1) -> Kind:
             )
         return tuple(kind.read(item, place.item(index)) for index, item in enumerate(value, 1))
 
-    return Kind(f"list of: {kind.words}", read, kind.nested)
+    return KeyKind(f"list of: {kind.words}", read, kind.nested)
 
 
-def mapping(key_pattern: re.Pattern[str], key_words: str, kind: Kind) -> Kind:
+def mapping(key_pattern: re.Pattern[str], key_words: str, kind: KeyKind) -> KeyKind:
     """A table from names of a pattern to values of one kind."""
 
     def read(value: object, place: Place) -> dict[str, Any]:
@@ -325,12 +302,12 @@ def mapping(key_pattern: re.Pattern[str], key_words: str, kind: Kind) -> Kind:
                 raise place.at(str(key)).wrong(f"the name is not {key_words}", value[key], hint="correct the name")
         return {key: kind.read(item, place.at(key)) for key, item in value.items()}
 
-    return Kind(f"table: {key_words} = {kind.words}", read)
+    return KeyKind(f"table: {key_words} = {kind.words}", read)
 
 
-def table(struct: type[msgspec.Struct]) -> Kind:
+def table(struct: type[msgspec.Struct]) -> KeyKind:
     """A nested table of documented keys."""
-    return Kind("table", lambda value, place: read_table(struct, value, place), struct)
+    return KeyKind("table", lambda value, place: read_table(struct, value, place), struct)
 
 
 def _elsewhere(key: str, kind: type[msgspec.Struct], keys: Mapping[str, tuple[Key, object]]) -> str:

@@ -7,11 +7,16 @@
 
 Every mistake raises StudyError with file, key, value and cure. Names of policies, workloads, parameters and metrics
 are looked up in `hugewise.plan.plan`, which sees the machine.
+
+The studies that come with hugewise: of a checkout its folder `studies`, else what the wheel brought.
+
+`hugewise run demo` means `demo.toml` of them, where no file is called `demo`.
 """
 
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,14 +25,34 @@ import msgspec
 
 from hugewise import reading
 from hugewise.errors import StudyError, UserError
-from hugewise.study import guest_rules, keys, rules, shipped
+from hugewise.study import keys, rules
 from hugewise.study.keys import Place
-from hugewise.study.scale import StudyScale
-from hugewise.study.study import Study
+from hugewise.study.study import Study, StudyScale
 from hugewise.study.tables import Budget
 from hugewise.study.workload import SMALL, cell_of
 
-__all__ = ["at_scale", "command_study", "load", "parse", "part", "read", "with_budget"]
+
+def folder() -> Path:
+    """Where they lie."""
+    source = checkout()
+    return source / "studies" if source is not None else Path(sys.prefix, "share", "hugewise", "studies")
+
+
+def checkout() -> Path | None:
+    """The project's folder, where this hugewise is run from its source; None where it came with a wheel."""
+    source = Path(__file__).parents[3]
+    return source if (source / "studies").is_dir() else None
+
+
+def names() -> list[str]:
+    """Their names, in order."""
+    return sorted(path.stem for path in folder().glob("*.toml"))
+
+
+def shipped_study(path: Path) -> Path | None:
+    """The file of the study that is called so, or None: a path with folders or an ending names none."""
+    return folder() / f"{path}.toml" if str(path) in names() else None
+
 
 _MOST = 1 << 20  # bytes of a study
 
@@ -43,7 +68,7 @@ def load(path: Path, scale: str | None = None) -> Study:
     try:
         data = reading.content(path, _MOST)
     except reading.AbsentError:
-        if (found := shipped.named(path)) is not None:
+        if (found := shipped_study(path)) is not None:
             return load(found, scale)
         raise StudyError("no such file", file=str(path), hint="see: hugewise list studies") from None
     except reading.UnreadableError as error:
@@ -74,7 +99,7 @@ def read(data: Mapping[str, Any], file: str) -> Study:
         raise place.at("format").wrong("is not a format that this hugewise reads", version, hint="write format = 1")
     study = keys.read_table(Study, data, place, file=file)
     rules.check(study, place)
-    guest_rules.check(study, place)
+    rules.check_guests(study, place)
     return study
 
 

@@ -1,15 +1,22 @@
-"""In what the keys of a study file must agree with each other, whatever the machine; those of guests apart. Pure."""
+"""In what the keys of a study file must agree with each other, whatever the machine; those of guests apart. Pure.
+
+In what the keys of guests in a study file must agree with each other, whatever the machine. Pure.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from hugewise import published
 from hugewise.model import age
+from hugewise.model.guest import PAGE_OF
+from hugewise.quantity import format_size
 from hugewise.study import keys
+from hugewise.study.guest import NFS, GuestUse
 from hugewise.study.keys import Place
 from hugewise.study.study import Study
-from hugewise.study.tables import Design
-
-__all__ = ["check"]
+from hugewise.study.tables import Design, Slots
+from hugewise.study.workload import ParameterInput, WorkloadUse
 
 
 def check(study: Study, place: Place) -> None:
@@ -162,3 +169,289 @@ def _check_published(study: Study, place: Place) -> None:
         if entry not in source.entries:
             hint = keys.near(entry, source.entries, what=f"entries of {source.name}")
             raise here.at("published").wrong(f"is not an entry of {source.name}", entry, hint=hint)
+
+
+_MIB = 1 << 20
+# The parameter and value by which a workload's server runs on the host beside the guest (`scene.Server`).
+_PEER, _BESIDE = "peer", "host"
+
+
+def check_guests(study: Study, place: Place) -> None:
+    """That the keys of guests agree with each other, at every scale. Raises StudyError."""
+    if study.guest is None:
+        _check_host(study, place)
+        return
+    _check_kernels(study, study.guest, place)
+    guests = [(study.guest, place.at("guest"))]
+    for scale, changed in study.scales.items():
+        if changed.guest is not None:
+            guests.append((changed.guest, place.at("scales").at(scale).at("guest")))
+    for guest, here in guests:
+        _check_guest(guest, here)
+        _check_arms(study, guest, place, here)
+        _check_resident(study, guest, place, here)
+    if study.design.first != "sequential":
+        cure = (
+            'write kind = "sequential"; for one guest that stays, resident = true in [guest]; for guests that run at'
+            ' once, concurrency = "together" in the workload'
+        )
+        here = place.at("design").at("kind")
+        raise here.wrong("is of processes of one machine, not of guests", study.design.kind, hint=cure)
+    for here, use in place.items("workload", study.workload):
+        _check_workload(study, use, here)
+
+
+def _check_host(study: Study, place: Place) -> None:
+    """Nothing is said of guests where there are none."""
+    cure = "add a table [guest], or remove this key"
+    if study.method == "exact":
+        raise place.at("method").wrong(
+            "judges counts of guests that are booted anew, and the study has none",
+            study.method,
+            hint='write method = "sequential"',
+        )
+    if study.kernel:
+        raise place.at("kernel").wrong("is what guests boot, and the study has none", hint=cure)
+    for here, use in place.items("policies", study.policies):
+        if use.kernel is not None:
+            raise here.at("kernel").wrong("is what guests boot, and the study has none", use.kernel, hint=cure)
+        if use.backing is not None:
+            raise here.at("backing").wrong(
+                "is of the memory of guests, and the study has none", use.backing.pages, hint=cure
+            )
+    for scale, changed in study.scales.items():
+        if changed.guest is not None:
+            cure = "add a table [guest] to the study, or remove this one"
+            raise place.at("scales").at(scale).at("guest").wrong("changes guests, and the study has none", hint=cure)
+    for here, used in place.items("workload", study.workload):
+        if used.concurrency != ("alone",):
+            hint = 'remove it; processes at once are a design: [design] kind = "duet"'
+            raise here.at("concurrency").wrong(
+                "is of guests, and the study has none", list(used.concurrency), hint=hint
+            )
+        if used.counted is not None:
+            raise here.at("counted").wrong(
+                "is judged of emulated guests, and the study has none", used.counted, hint=cure
+            )
+        for where, storage in _storages(used, here):
+            if storage == NFS:
+                raise where.wrong("is of guests, and the study has none", storage, hint="name a folder")
+
+
+def _check_kernels(study: Study, guest: GuestUse, place: Place) -> None:
+    if not study.kernel:
+        package = "linux-image-arm64" if guest.arch == "arm64" else "linux-image-amd64"
+        raise place.at("kernel").wrong(
+            "guests need one", hint=f'add a table [[kernel]] with name = "debian" and package = "{package}"'
+        )
+    names = [kernel.name for kernel in study.kernel]
+    for index, (here, kernel) in enumerate(place.items("kernel", study.kernel)):
+        if kernel.name in names[:index]:
+            raise here.at("name").wrong("two kernels are called so", kernel.name, hint="rename one of them")
+        ways = {"package": kernel.package, "build": kernel.build, "path": kernel.path}
+        named = [way for way, value in ways.items() if value is not None]
+        if len(named) != 1:
+            cure = "keep one of them" if named else 'add package = "...", build = "..." or path = "..."'
+            said = f"is named in {len(named)} ways: {', '.join(named)}" if named else "is named in no way"
+            raise here.wrong(f"the kernel {kernel.name} {said}", hint=cure)
+        if kernel.modules is not None and kernel.path is None:
+            raise here.at("modules").wrong(
+                f"a kernel by {named[0]} brings its own", kernel.modules, hint="remove it, or name the kernel by path"
+            )
+        if kernel.suite is not None and kernel.path is not None:
+            raise here.at("suite").wrong("is of a package, and the kernel is a file", kernel.suite, hint="remove it")
+        other = {"x86-64": "arm64", "arm64": "amd64"}.get(guest.arch or "")
+        if other is not None and kernel.package is not None and other in kernel.package.split("-"):
+            cure = "name a package of that architecture, or change arch of [guest]"
+            raise here.at("package").wrong(f"is not of an {guest.arch} kernel", kernel.package, hint=cure)
+    for here, use in place.items("policies", study.policies):
+        if use.kernel is not None and use.kernel not in names:
+            hint = keys.near(use.kernel, names, what="its kernels")
+            raise here.at("kernel").wrong("is not one of the study's kernels", use.kernel, hint=hint)
+
+
+def _check_guest(guest: GuestUse, here: Place) -> None:
+    """One guest's own keys."""
+    if guest.memory % _MIB:
+        whole = format_size(-(-guest.memory // _MIB) * _MIB)
+        cure = f'write for example memory = "{whole}"'
+        raise here.at("memory").wrong("QEMU gives a guest whole MiB", format_size(guest.memory), hint=cure)
+    _check_nodes(guest, here)
+    _check_disks(guest, here)
+    if guest.pin and len(guest.pin) != guest.cpus:
+        said = f"names {len(guest.pin)} virtual CPUs, and the guest has {guest.cpus}"
+        raise here.at("pin").wrong(said, [list(cpus) for cpus in guest.pin], hint="write one list for each of them")
+    if guest.counting:
+        if guest.cpus != 1:
+            raise here.at("cpus").wrong("a counting guest has one virtual CPU", guest.cpus, hint="write cpus = 1")
+        if guest.accelerator == "kvm":
+            cure = 'write accelerator = "tcg", or counting = false'
+            raise here.at("accelerator").wrong("KVM cannot count instructions exactly", guest.accelerator, hint=cure)
+        if guest.network != "none":
+            cure = 'write network = "none", or counting = false'
+            raise here.at("network").wrong("nothing reaches a counting guest from outside", guest.network, hint=cure)
+        for key, names in (("packages", guest.packages), ("sources", guest.sources)):
+            if names:
+                cure = "remove it, or write counting = false"
+                raise here.at(key).wrong("a counting guest has no disk that they could be on", list(names), hint=cure)
+    if guest.nfs and guest.network == "none":
+        raise here.at("nfs").wrong("needs a network", guest.nfs, hint='write network = "user"')
+
+
+def _check_nodes(guest: GuestUse, here: Place) -> None:
+    """The guest's NUMA nodes have all of its memory, and each of its CPUs once."""
+    if not guest.node:
+        return
+    whole = sum(node.memory for node in guest.node)
+    if whole != guest.memory:
+        said = f"is not what its nodes have together, {format_size(whole)}"
+        cure = f'write memory = "{format_size(whole)}"'
+        raise here.at("memory").wrong(said, format_size(guest.memory), hint=cure)
+    seen = sorted(cpu for node in guest.node for cpu in node.cpus or ())
+    if seen != list(range(guest.cpus)):
+        cure = f"write cpus in each [[guest.node]], so that each of 0 to {guest.cpus - 1} stands once"
+        raise here.at("node").wrong("do not have each of the guest's CPUs once", seen, hint=cure)
+    for where, node in here.items("node", guest.node):
+        if node.memory % _MIB:
+            raise where.at("memory").wrong("QEMU gives a node whole MiB", format_size(node.memory))
+    if guest.counting:
+        raise here.at("node").wrong("a counting guest has one node", len(guest.node), hint="remove them")
+
+
+def _check_disks(guest: GuestUse, here: Place) -> None:
+    """Somebody's own disk is the guest's user space, in place of packages."""
+    if guest.image is None:
+        for key, value in (("image_format", guest.image_format), ("root", guest.root)):
+            if value is not None:
+                raise here.at(key).wrong("is of a disk of yours, and image names none", value, hint="add image = ...")
+    for key, names in (("packages", guest.packages), ("sources", guest.sources)):
+        if guest.image is not None and names:
+            cure = "install them on that disk, or remove image"
+            raise here.at(key).wrong("are not added to a disk of yours", list(names), hint=cure)
+    if guest.counting and (guest.image is not None or guest.disk or guest.files):
+        key = "image" if guest.image is not None else "disk" if guest.disk else "files"
+        raise here.at(key).wrong("a counting guest has no disk", hint="remove it, or write counting = false")
+
+
+def _check_arms(study: Study, guest: GuestUse, place: Place, here: Place) -> None:
+    """The guest's memory must be whole pages of every arm's pool; what an arm says of its workloads must be had."""
+    for there, use in place.items("policies", study.policies):
+        _check_peer(use.parameters, guest, there.at("parameters"))
+        by_node = use.backed_by.by_node
+        if by_node and len(by_node) != len(guest.node):
+            cure = "name the pages of each [[guest.node]], or leave it out"
+            said = f"names {len(by_node)} nodes, and the guest has {len(guest.node) or 1}"
+            raise there.at("backing").at("by_node").wrong(said, list(by_node), hint=cure)
+        nodes = [node.memory for node in guest.node] or [guest.memory]
+        for number, memory in enumerate(nodes):
+            page = PAGE_OF.get(by_node[number] if by_node else use.backed_by.pages, 1)
+            if memory % page:
+                less, more = memory // page * page, -(-memory // page) * page
+                sizes = " or ".join(f'"{format_size(size)}"' for size in (less, more) if size)
+                where = here.at("node").item(number + 1) if guest.node else here
+                raise where.at("memory").wrong(
+                    f"is not a multiple of {format_size(page)}, the pages that back {use.name} ({there.key})",
+                    format_size(memory),
+                    hint=f"write memory = {sizes}",
+                )
+
+
+def _check_resident(study: Study, guest: GuestUse, place: Place, here: Place) -> None:
+    """What stands when a guest boots is the same in all arms of one that stays, and one that counts cannot stay."""
+    if not guest.resident:
+        return
+    there = here.at("resident")
+    if guest.counting:
+        cure = "remove it, or counting = true"
+        raise there.wrong("a counting guest is told everything before it boots", guest.resident, hint=cure)
+    if study.method == "exact":
+        cure = 'write method = "sequential", or remove resident from [guest]'
+        raise place.at("method").wrong("judges counts of guests that are booted anew", study.method, hint=cure)
+    first = next(use for use in study.policies if use.name == study.compared_with)
+    for where, use in place.items("policies", study.policies):
+        for key, own, common in (
+            ("backing", use.backed_by, first.backed_by),
+            ("kernel", study.kernel_of(use).name, study.kernel_of(first).name),
+        ):
+            if own != common:
+                value = own if isinstance(own, str) else own.pages
+                raise where.at(key).wrong(
+                    f"is given to a guest when it boots, and with {there.key} = true one boot is for all arms",
+                    value,
+                    hint=f"give {use.name} the {key} of {first.name}; or remove resident, so that each attempt boots",
+                )
+    for where, used in place.items("workload", study.workload):
+        if "together" in used.concurrency:
+            cure = 'write concurrency = "alone", or remove resident from [guest]'
+            raise where.at("concurrency").wrong(
+                "is of several guests, and one stays for all attempts", "together", hint=cure
+            )
+
+
+def _check_workload(study: Study, used: WorkloadUse, here: Place) -> None:
+    """A workload's keys against the guests at every scale."""
+    assert study.guest is not None
+    for scale in ("", *dict.fromkeys([*study.scales, *used.scales])):
+        changed = study.scales.get(scale)
+        guest = changed.guest if changed is not None and changed.guest is not None else study.guest
+        own = used.at(scale)
+        where = here.at("scales").at(scale).at("workload") if scale in used.scales else here
+        for key, cpus in (("cpus", own.cpus), ("client_cpus", own.client_cpus)):
+            for cpu in cpus or ():
+                if cpu >= guest.cpus:
+                    raise where.at(key).wrong(
+                        f"the guest has CPUs 0 to {guest.cpus - 1}" if guest.cpus > 1 else "the guest has CPU 0 alone",
+                        list(cpus or ()),
+                        hint="name CPUs of the guest, or change cpus of [guest]",
+                    )
+        scaled = used.scales[scale].parameters if scale in used.scales else {}
+        _check_peer(own.parameters, guest, here.at("scales").at(scale) if _PEER in scaled else here.at("parameters"))
+        if own.storage == NFS and not guest.nfs:
+            raise where.at("storage").wrong(
+                "the host serves none to the guests", own.storage, hint="write nfs = true in [guest]"
+            )
+        if "together" in own.concurrency and guest.pin:
+            cure = "remove pin: guests that run together are pinned by the design's slots"
+            raise here.at("concurrency").wrong("the guest is pinned by itself", "together", hint=cure)
+        if "together" in own.concurrency:
+            arms = len(study.policies if own.policies is None else own.policies)
+            layout = (changed.design if changed is not None else None) or study.design
+            at = f"at the scale {scale}, " if scale else ""
+            _check_slots(layout.places, arms, guest.cpus, at, here.at("concurrency"))
+
+
+def _check_slots(slots: Slots, arms: int, cpus: int, at: str, here: Place) -> None:
+    """Each of the guests that run together has CPUs of its own, one for each of its virtual CPUs."""
+    each = [f'"{n * cpus}-{n * cpus + cpus - 1}"' if cpus > 1 else str(n) for n in range(arms)]
+    cure = f"write slots = [{', '.join(each)}] in [design]"
+    if len(slots) < arms:
+        raise here.wrong(
+            f"{at}{arms} guests at once need {arms} slots, and the design has {len(slots)}",
+            "together",
+            hint=f"{cure}, or policies = [...] here",
+        )
+    if any(len(slot) < cpus for slot in slots):
+        raise here.wrong(
+            f"{at}each guest has {cpus} virtual CPUs, and a slot of the design {min(map(len, slots))}",
+            "together",
+            hint=f"{cure}, or fewer cpus in [guest]",
+        )
+
+
+def _check_peer(parameters: Mapping[str, ParameterInput], guest: GuestUse, here: Place) -> None:
+    """A server on the host is reached by a network. `here` is the table of the parameters."""
+    given = parameters.get(_PEER)
+    if guest.network == "none" and (given == _BESIDE or (isinstance(given, tuple) and _BESIDE in given)):
+        raise here.at(_PEER).wrong(
+            "the guest has no network to reach the host by",
+            list(given) if isinstance(given, tuple) else given,
+            hint='write network = "user" in [guest], or have the server in the guest',
+        )
+
+
+def _storages(used: WorkloadUse, here: Place) -> Iterator[tuple[Place, str]]:
+    """Every storage that the workload names: its place, and what it says."""
+    yield here.at("storage"), used.storage
+    for scale, entry in used.scales.items():
+        if entry.workload.storage is not None:
+            yield here.at("scales").at(scale).at("workload").at("storage"), entry.workload.storage

@@ -1,4 +1,14 @@
-"""A study: a question about page sizes, typed. Nothing is known here of any machine."""
+"""A study: a question about page sizes, typed. Nothing is known here of any machine.
+
+The table `[sampling]` of a study: what is read of the kernel's counters while an attempt runs, and after it.
+
+What a scale changes of a whole study (what it changes of a workload stands there).
+
+A study that was stored: what its keys may hold is what they may hold in a file.
+
+Only single values and lists of them are looked at. What they must agree in was so when the run began, or is no matter
+to who reads its results.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +18,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from hugewise.model.covariate import COVARIATES
+from hugewise.model.metric import COVARIATES
 from hugewise.study import keys, tables
 from hugewise.study.guest import GuestUse, KernelUse, without_unsaid
-from hugewise.study.keys import Key, Name
-from hugewise.study.sampling import Sampling
-from hugewise.study.scale import StudyScale
+from hugewise.study.keys import Key, KeyKind, Name, Place, keys_of
 from hugewise.study.tables import (
     POLICY,
     Between,
@@ -27,7 +35,63 @@ from hugewise.study.tables import (
 )
 from hugewise.study.workload import SMALL, WorkloadUse, scales
 
-__all__ = ["Study", "stored_digest"]
+OFF = "off"
+_LONGEST = 3600.0
+
+
+def _or_off(low: float) -> KeyKind:
+    """Seconds from `low`, or `off`, which is 0."""
+
+    def read(value: object, place: Place) -> Any:
+        if value == OFF:
+            return 0.0
+        found = keys.duration(low).read(value, place)
+        if found > _LONGEST:
+            raise place.wrong("is out of range", value, hint=f'choose a duration of at most {_LONGEST:g} s, or "{OFF}"')
+        return found
+
+    return KeyKind(f'duration or "{OFF}"', read)
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The kernel's counters over time (docs/concepts/over-time.md)."""
+
+    period: Annotated[
+        float,
+        _or_off(0.01),
+        Key(
+            "Time between two readings of the machine's counters while an attempt runs (page faults, huge pages by"
+            " size, compaction, khugepaged, pressure, free memory by order). What the reading costs is measured in"
+            " every attempt, and one in which it took more than 0.5% of the workload's CPU time is marked.",
+            'period = "1s"',
+        ),
+    ] = 1.0
+    idle: Annotated[
+        float,
+        _or_off(0.1),
+        Key(
+            "Workloads with servers: how long to wait, after the measured part, for khugepaged to have looked at all"
+            " memory twice while the servers are idle; then their memory is `idle_footprint_bytes`. As root khugepaged"
+            " is told to scan without pauses meanwhile.",
+            'idle = "20s"',
+            default="off",
+        ),
+    ] = 0.0
+
+
+class StudyScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a scale changes of the whole study."""
+
+    budget: Annotated[Budget | None, Key("In place of the whole table `[budget]`.", "budget = { blocks = 30 }")] = None
+    guest: Annotated[
+        GuestUse | None, Key("In place of the whole table `[guest]`.", 'guest = { memory = "12g", cpus = 14 }')
+    ] = None
+    design: Annotated[
+        Design | None, Key("In place of the whole table `[design]`.", 'design = { slots = ["0-13", "14-27"] }')
+    ] = None
+    confidence: Annotated[
+        float | None, keys.share(above=0.5, below=1), Key("In place of `confidence`.", "confidence = 0.9999")
+    ] = None
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,7 +125,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = {}
     policies: Annotated[
         tuple[PolicyUse, ...],
-        keys.Kind("list of policy names and tables", keys.listing(POLICY, least=2).read, PolicyUse),
+        keys.KeyKind("list of policy names and tables", keys.listing(POLICY, least=2).read, PolicyUse),
         Key(
             "The policies to compare (`hugewise list policies`).",
             'policies = ["base", "thp", { name = "thp-defer", from = "thp", set = { "defrag" = "defer" } }]',
@@ -204,3 +268,20 @@ def stored_digest(text: bytes) -> str:
     """
     said = without_unsaid(msgspec.json.decode(text, type=dict[str, Any]) | {"file": "", "whole": None})
     return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
+
+
+_SINGLE = (str, int, float)
+
+
+def check(table: msgspec.Struct, place: Place) -> None:
+    """That each value of a table of a study, and of those within it, is one that a file may give. Raises StudyError."""
+    for key, (note, field) in keys_of(type(table)).items():
+        value = getattr(table, field.name)
+        items = value if isinstance(value, tuple) else (value,)
+        if isinstance(value, msgspec.Struct):
+            check(value, place.at(key))
+        elif items and all(isinstance(item, msgspec.Struct) for item in items):
+            for here, item in place.items(key, items):
+                check(item, here)
+        elif items and value != field.default and all(isinstance(item, _SINGLE) for item in items):
+            note.kind.read(value, place.at(key))

@@ -1,37 +1,194 @@
-"""The tables of a study file below its top: policies, budget, and the rules of the attempts. Not its workloads."""
+"""The tables of a study file below its top: policies, budget, and the rules of the attempts. Not its workloads.
+
+What an arm says of the memory of its guests: a kind of pages, or a table.
+
+    backing = "hugetlb-1g"
+    backing = { pages = "thp", share = true, nodes = [0] }
+
+What it means is said in `hugewise.model.guest`.
+
+A layout of a command's heap, as an arm of a study writes it: that of the layout library.
+
+    none | base | thp | mosaic:FROM-TO=PAGES[+FROM-TO=PAGES...], and behind it ,heap=SIZE and ,children=no
+
+Pages are base, thp, hugetlb-2m or hugetlb-1g; those of all of a heap from a pool are a policy's, and `pool_bytes`.
+
+The library reads it again, as strictly, and ends a program whose layout is none; here it is known before anything runs.
+"""
 
 from __future__ import annotations
 
 import re
+import typing
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Annotated, Literal
 
 import msgspec
 
 from hugewise import published
 from hugewise.model.design import Kind
-from hugewise.model.guest import Backing
+from hugewise.model.guest import PAGE_OF, Backing, Pages
 from hugewise.model.policy import Mechanism
 from hugewise.model.trial import Judged
-from hugewise.quantity import parse_cpus
+from hugewise.quantity import format_size, parse_cpus, parse_size
 from hugewise.study import keys
-from hugewise.study.backing import BACKING
-from hugewise.study.keys import Key, Name, Place
-from hugewise.study.layout import LAYOUT
+from hugewise.study.keys import Key, KeyKind, Name, Place
 from hugewise.study.workload import PARAMETERS, ParameterInput
 
-__all__ = [
-    "POLICY",
-    "Between",
-    "Budget",
-    "CalibrationRule",
-    "Design",
-    "PolicyUse",
-    "Retries",
-    "Sessions",
-    "Slots",
-    "Validity",
-]
+
+class BackingUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the guest's memory is made of on the host. Only its page size: `backing = "hugetlb-1g"`."""
+
+    pages: Annotated[
+        Pages,
+        Key(
+            "Base pages (QEMU is denied huge ones), transparent huge pages (QEMU advises them), or pages of a pool of"
+            " the host.",
+            'pages = "hugetlb-2m"',
+        ),
+    ]
+    source: Annotated[
+        Literal["memfd", "file"],
+        Key("Of pages of a pool: an anonymous memfd, or a file of a hugetlbfs (root).", 'source = "file"'),
+    ] = "memfd"
+    preallocate: Annotated[bool, Key("All of its pages are there before the guest starts.", "preallocate = false")] = (
+        True
+    )
+    nodes: Annotated[
+        tuple[int, ...] | None,
+        keys.listing(keys.integer(0, 1023)),
+        Key("NUMA nodes of the host that it is bound to.", "nodes = [0]", default="wherever"),
+    ] = None
+    share: Annotated[
+        bool,
+        Key(
+            "Other processes can map it too, as virtiofs and vhost-user need it. Shared memory that is of no pool has"
+            " huge pages by the host's `shmem_enabled`.",
+            "share = true",
+        ),
+    ] = False
+    by_node: Annotated[
+        tuple[Pages, ...],
+        keys.listing(keys.choice(*typing.get_args(Pages)), least=0),
+        Key(
+            "The pages of each NUMA node of the guest, where they differ; the first are those of `pages`.",
+            'by_node = ["hugetlb-2m", "hugetlb-1g"]',
+            default="`pages` for all",
+        ),
+    ] = ()
+
+
+def _backing(value: object, place: Place) -> Backing:
+    if isinstance(value, Mapping):
+        use = keys.read_table(BackingUse, value, place)
+        if "source" in value and not PAGE_OF.keys() & {use.pages, *use.by_node}:
+            raise place.at("source").wrong(
+                f"is of pages of a pool, and these are {use.pages}", use.source, hint="remove it"
+            )
+        place.at("nodes").once(use.nodes or ())
+        if use.by_node and use.by_node[0] != use.pages:
+            raise place.at("by_node").wrong(
+                f"begins with the pages of the first node, and pages are {use.pages}", list(use.by_node)
+            )
+        if "base" in use.by_node and "thp" in use.by_node:
+            cure = "QEMU is denied huge pages as a whole: have nodes of a pool beside the one, or the other"
+            raise place.at("by_node").wrong("has base and thp", list(use.by_node), hint=cure)
+        return Backing(
+            pages=use.pages,
+            source=use.source,
+            preallocate=use.preallocate,
+            nodes=use.nodes,
+            share=use.share,
+            by_node=use.by_node,
+        )
+    if not isinstance(value, str):
+        cure = 'write "hugetlb-1g" or { pages = "hugetlb-1g", preallocate = false }'
+        raise place.wrong("must be a kind of pages or a table", value, hint=cure)
+    return Backing(pages=keys.choice(*typing.get_args(Pages)).read(value, place))
+
+
+BACKING = KeyKind('"base", "thp", "hugetlb-2m", "hugetlb-1g" or a table', _backing, BackingUse)
+
+_HUGE = 2 << 20
+_POOLS = {"hugetlb-2m": _HUGE, "hugetlb-1g": 1 << 30}
+_MOST_RANGES = 64
+_LARGEST_HEAP = 16 << 40
+_SIZE = r"(?:0|[1-9][0-9]{0,15})[kmgt]?"
+_SHARE = r"(?:0|[1-9][0-9]?|100)(?:\.[0-9]{1,3})?"
+_RANGE = re.compile(rf"(?:({_SHARE})-({_SHARE})%|({_SIZE})-({_SIZE}))=(base|thp|hugetlb-2m|hugetlb-1g)")
+_HOW = "write base, thp, or a mosaic such as mosaic:0-25%=thp+50-75%=thp,heap=1g"
+
+
+def check(words: str) -> None:
+    """Raises ValueError, with what is wrong, where `words` is no layout that an arm can have."""
+    kind, *options = words.split(",")
+    mosaic = kind.removeprefix("mosaic:") if kind.startswith("mosaic:") else None
+    if mosaic is None and kind not in ("none", "base", "thp"):
+        if kind.startswith("hugetlb"):
+            raise ValueError("pages of a pool are had by the policies layout-hugetlb-SIZE, and pool_bytes")
+        raise ValueError(_HOW)
+    heap = _heap(options)
+    if mosaic is None:
+        return
+    if heap is None:
+        raise ValueError("a mosaic is of so much memory: add ,heap=SIZE")
+    ranges = mosaic.split("+")
+    if len(ranges) > _MOST_RANGES:
+        raise ValueError(f"a mosaic has at most {_MOST_RANGES} ranges")
+    before, kinds, pools = Fraction(0), set[bool](), set[str]()
+    for each in ranges:
+        match = _RANGE.fullmatch(each)
+        if match is None:
+            raise ValueError(f"{each[:40]!r} is no range of a mosaic; {_HOW}")
+        kinds.add(match[1] is not None)
+        pools.update({match[5]} & _POOLS.keys())
+        if len(pools) > 1:
+            raise ValueError("the pages of a mosaic are of one pool: hugetlb-2m or hugetlb-1g")
+        begin, end, most = _edges(match, heap)
+        if not before <= begin < end <= most or len(kinds) > 1:
+            raise ValueError(f"{each!r}: ranges are in their order within the heap, all in percent or all in bytes")
+        before = end
+
+
+def _heap(options: list[str]) -> int | None:
+    """What is behind a layout. Raises ValueError."""
+    heap = None
+    for each in options:
+        name, _, value = each.partition("=")
+        if [other.partition("=")[0] for other in options].count(name) > 1:
+            raise ValueError(f"{name} is there twice")
+        if name == "heap" and re.fullmatch(_SIZE, value):
+            heap = parse_size(value)
+            if not _HUGE <= heap <= _LARGEST_HEAP or heap % _HUGE:
+                raise ValueError("a heap is a multiple of 2m, at most 16t")
+        elif each not in ("children=no", "children=yes"):
+            raise ValueError(f"{each[:40]!r} is no option of a layout; write heap=SIZE or children=no")
+    return heap
+
+
+def _edges(match: re.Match[str], heap: int) -> tuple[Fraction, Fraction, Fraction]:
+    """Where a range begins and ends, and what it ends at most at: in percent, or in bytes. Raises ValueError."""
+    if match[1] is not None:
+        return Fraction(match[1]), Fraction(match[2]), Fraction(100)
+    begin, end = parse_size(match[3]), parse_size(match[4])
+    unit = _POOLS.get(match[5], _HUGE)
+    if begin % unit or end % unit:
+        raise ValueError(f"{match[0]!r}: ranges begin and end at multiples of {format_size(unit)}")
+    return Fraction(begin), Fraction(end), Fraction(heap)
+
+
+def _layout(value: object, place: Place) -> str:
+    if not isinstance(value, str):
+        raise place.wrong("is no layout", value, hint=_HOW)
+    try:
+        check(value)
+    except ValueError as error:
+        raise place.wrong("is no layout", value, hint=str(error)) from None
+    return value
+
+
+LAYOUT = KeyKind("text: a layout", _layout)
 
 Slots = tuple[tuple[int, ...], ...]
 """The CPUs of each slot of a design."""
@@ -63,11 +220,11 @@ def _policy_use(value: object, place: Place) -> PolicyUse:
     return use
 
 
-POLICY = keys.Kind("a policy's name, or a table", _policy_use)
+POLICY = keys.KeyKind("a policy's name, or a table", _policy_use)
 _KNOBS = keys.mapping(
     _KNOB,
     "a file below /sys/kernel/mm/transparent_hugepage",
-    keys.Kind("text or whole number", _knob_value),
+    keys.KeyKind("text or whole number", _knob_value),
 )
 _ENVIRONMENT = keys.mapping(_VARIABLE, "a variable's name", keys.text())
 
@@ -81,7 +238,7 @@ def _source(value: object, place: Place) -> str:
     return value
 
 
-SOURCE = keys.Kind("a source's name", _source)
+SOURCE = keys.KeyKind("a source's name", _source)
 ARMS = keys.mapping(re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"), "a policy's name", keys.text())
 
 
@@ -107,7 +264,7 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = {}
     parameters: Annotated[
         Mapping[str, ParameterInput],
-        keys.Kind("table: a parameter's name = a value", PARAMETERS.read),
+        keys.KeyKind("table: a parameter's name = a value", PARAMETERS.read),
         Key(
             "Parameters of the workload that only this arm has, instead of the workload's (a server that must be told"
             " to use huge pages; a planted effect).",
@@ -227,7 +384,7 @@ def _slot(value: object, place: Place) -> int | str:
     return value
 
 
-_SLOT = keys.Kind('a CPU, or CPUs as in "0-3,8"', _slot)
+_SLOT = keys.KeyKind('a CPU, or CPUs as in "0-3,8"', _slot)
 
 
 class Design(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

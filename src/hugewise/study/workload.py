@@ -11,19 +11,7 @@ import msgspec
 from hugewise.model.age import AGES, MemoryAge
 from hugewise.study import keys
 from hugewise.study.guest import CONCURRENCY, NFS, Concurrency
-from hugewise.study.keys import Key, Kind, Name, Place
-
-__all__ = [
-    "PARAMETERS",
-    "SMALL",
-    "DeliveryRule",
-    "ParameterInput",
-    "Scaled",
-    "WorkloadScale",
-    "WorkloadUse",
-    "cell_of",
-    "scales",
-]
+from hugewise.study.keys import Key, KeyKind, Name, Place
 
 SMALL = "small"  # the scale that is written in the study itself
 
@@ -61,7 +49,7 @@ def _parameter(value: object, place: Place) -> ParameterInput:
     return tuple(items)
 
 
-def scales(kind: Kind) -> Kind:
+def scales(kind: KeyKind) -> KeyKind:
     """A table from the names of scales to what each changes."""
 
     def read(value: object, place: Place) -> dict[str, Any]:
@@ -70,10 +58,10 @@ def scales(kind: Kind) -> Kind:
             raise place.at(SMALL).wrong("is the study as it is written", hint="give this scale another name")
         return found
 
-    return Kind(f"table: a scale's name = {kind.words}", read)
+    return KeyKind(f"table: a scale's name = {kind.words}", read)
 
 
-PARAMETERS = keys.mapping(_PARAMETER, "a parameter's name", Kind("a value, or a list of values", _parameter))
+PARAMETERS = keys.mapping(_PARAMETER, "a parameter's name", KeyKind("a value, or a list of values", _parameter))
 
 _Timeout = Annotated[
     float,
@@ -119,7 +107,7 @@ def _ages(value: object, place: Place) -> tuple[MemoryAge, ...]:
     return found
 
 
-_AGE = Kind(f"{keys.choice(*sorted(AGES)).words}, or a list of these", _ages)
+_AGE = KeyKind(f"{keys.choice(*sorted(AGES)).words}, or a list of these", _ages)
 _Policies = Annotated[
     tuple[str, ...],
     keys.listing(keys.name(), least=2),
@@ -160,7 +148,7 @@ def _scale(value: object, place: Place) -> WorkloadScale:
 
 _Scales = Annotated[
     Mapping[str, WorkloadScale],
-    scales(Kind("table", _scale)),
+    scales(KeyKind("table", _scale)),
     Key(
         "The workload at other sizes, for `--scale NAME`: parameters in place of those above, and in a table `workload`"
         " other values of policies, timeout, cpus, client_cpus, storage and memory. Without an entry for the scale that"

@@ -1,18 +1,24 @@
-"""What every case has: a folder to work in, the machine as it was before, and what to hold against it afterwards."""
+"""What every case has: a folder to work in, the machine as it was before, and what to hold against it afterwards.
+
+File systems with little room, and namespaces that see them alone: what `faults` puts a run into.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hugewise.errors import UserError
-from hugewise.torture import descent, kept, studies, traces
-from hugewise.torture.findings import Draws, Ordeal
+from hugewise import processes
+from hugewise.errors import HugewiseError, UserError
+from hugewise.machine.proc import kernel_text, mounts
+from hugewise.torture import subject, traces
+from hugewise.torture.findings import Draws, FaultCase
 from hugewise.torture.subject import CommandEnded, Subject
-
-__all__ = ["Rack"]
 
 _LOCKED = "another hugewise run holds this host"
 
@@ -28,7 +34,7 @@ class Rack:
 
     command: Sequence[str]
     work: Path
-    found: Ordeal
+    found: FaultCase
     draws: Draws
     life: float
     owed: bool = False
@@ -50,16 +56,16 @@ class Rack:
     @property
     def run(self) -> Path | None:
         """The folder of the run that is tortured."""
-        return kept.only_run(self.results)
+        return traces.only_run(self.results)
 
     @property
     def resumable(self) -> bool:
         """Whether the run has begun and has not ended."""
-        return kept.resumable(self.run)
+        return traces.resumable(self.run)
 
     def study(self, text: str) -> str:
         """The words that run it."""
-        return str(studies.write(self.work, text))
+        return str(subject.write_study(self.work, text))
 
     def words(self, study: str) -> tuple[str, ...]:
         """Run the study in `results`."""
@@ -67,7 +73,7 @@ class Rack:
 
     def did(self, ended: CommandEnded) -> CommandEnded:
         """Remember it. Raises UserError where another run holds the host, and not what is left of this one."""
-        if _LOCKED in ended.said and not descent.descendants():
+        if _LOCKED in ended.said and not traces.descendants():
             raise UserError(
                 f"{_LOCKED}: torture needs it for itself", hint="wait until it has ended, and call it again"
             )
@@ -95,7 +101,7 @@ class Rack:
         """Everything is as it was before, and the next `restore` has nothing to do."""
         self.found.differences += traces.remaining(self.before, self.work)
         if self.found.differences:
-            descent.end_all()  # the next case begins without them
+            traces.end_all()  # the next case begins without them
         again = self.subject.run("restore")
         if again.status or "nothing to restore" not in again.said:
             self.found.differences.append(f"restored once more there was something left: {again.told()}")
@@ -105,21 +111,79 @@ class Rack:
         run = self.run
         if run is None or not self.resumable:
             return False
-        had = kept.stored(run)
+        had = traces.stored(run)
         ended = self.did(self.subject.run("resume", str(run)))
         self.clear(ended, 0)
-        lost, repeated, other = kept.whole(run, had)
+        lost, repeated, other = traces.whole(run, had)
         self.found.resumed = True
-        self.found.kept = kept.accepted(had)
+        self.found.kept = traces.accepted(had)
         self.found.lost += lost
         self.found.repeated += repeated
         self.found.broken += other
         return True
 
-    def had(self) -> dict[str, kept.StoredAttempt]:
+    def had(self) -> dict[str, traces.StoredAttempt]:
         """What is stored of the run by now."""
-        return kept.stored(self.run)
+        return traces.stored(self.run)
 
-    def keeps(self, had: dict[str, kept.StoredAttempt]) -> None:
+    def keeps(self, had: dict[str, traces.StoredAttempt]) -> None:
         """What was stored is there, and is what it was."""
-        self.found.lost += kept.missing(had, self.had())
+        self.found.lost += traces.missing(had, self.had())
+
+
+PAGE = 4096
+_PATIENCE_S = 10.0
+
+
+def _command(*words: str) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
+    if done.returncode:
+        raise HugewiseError(
+            f"{' '.join(words)}: {done.stderr.strip()}", hint="torture it as root, outside of containers"
+        )
+
+
+@contextmanager
+def small(place: Path, size: int) -> Iterator[None]:
+    """A tmpfs of `size` bytes in whole pages, at a new folder. Raises HugewiseError."""
+    place.mkdir(parents=True)
+    _command("mount", "-t", "tmpfs", "-o", f"size={size // PAGE * PAGE},mode=755", "tmpfs", str(place))
+    try:
+        yield
+    finally:
+        _command("umount", "--lazy", str(place))
+
+
+def enlarge(place: Path) -> None:
+    """Room enough for whatever goes there. Raises HugewiseError."""
+    _command("mount", "-o", "remount,size=64m", str(place))
+
+
+@contextmanager
+def alone(work: Path, place: Path, size: int) -> Iterator[tuple[str, ...]]:
+    """A mount namespace in which `place` has so much room: the words that have a command run in it, begun in `work`.
+
+    Nobody else sees that mount, and it goes with the namespace, also when this process is killed.
+    """
+    words = ["unshare", "--mount", "--propagation", "private", "sleep", "3600"]
+    holder = subprocess.Popen(words, preexec_fn=processes.die_with_parent)  # noqa: PLW1509  (no thread is running here)
+    try:
+        name, end = Path(f"/proc/{holder.pid}/ns/mnt"), time.monotonic() + _PATIENCE_S
+        own = Path("/proc/self/ns/mnt").readlink()
+        while name.readlink() == own and time.monotonic() < end:
+            time.sleep(0.005)
+        if name.readlink() == own:
+            raise HugewiseError("no mount namespace can be made", hint="torture it as root, outside of containers")
+        enter = ("nsenter", f"--mount={name}", f"--wd={work}")
+        _command(*enter, "mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "tmpfs", str(place))
+        yield enter
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def unmount_below(folder: Path) -> None:
+    """Mounts of a torture that was killed. Raises HugewiseError."""
+    for one in mounts(kernel_text(Path("/proc/self/mountinfo"))):
+        if Path(one.point).is_relative_to(folder):
+            _command("umount", "--lazy", one.point)

@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hugewise.errors import HugewiseError, UserError
-from hugewise.torture import descent, faults, kills, rooms, studies
-from hugewise.torture.findings import Draws, Findings, Ordeal
-from hugewise.torture.rack import Rack
+from hugewise.torture import cases, subject, traces
+from hugewise.torture.findings import Draws, FaultCase, Findings, TortureReport, summarise
+from hugewise.torture.rack import Rack, unmount_below
 from hugewise.torture.subject import THIS
-from hugewise.torture.summary import TortureReport, summarise
-
-__all__ = ["KINDS", "TortureKind", "TortureOptions", "again", "torture"]
 
 _QEMU = "qemu-system-x86_64"
 
@@ -77,7 +74,7 @@ def _guest() -> str | None:
 
 
 def _server() -> str | None:
-    return None if studies.servers() else "no server is installed (apt install redis-server)"
+    return None if subject.servers() else "no server is installed (apt install redis-server)"
 
 
 def _clock() -> str | None:
@@ -87,35 +84,35 @@ def _clock() -> str | None:
 
 
 def _memory() -> str | None:
-    return _root() or (None if faults.limits_memory() else "no memory cgroup can be made")
+    return _root() or (None if cases.limits_memory() else "no memory cgroup can be made")
 
 
 def _guest_study() -> str:
-    return studies.guest(root=os.geteuid() == 0)
+    return subject.guest(root=os.geteuid() == 0)
 
 
 KINDS = {
-    "host": TortureKind("killed with servers", 0.7, kills.anywhere, studies.host, _nothing, kills=True),
+    "host": TortureKind("killed with servers", 0.7, cases.anywhere, subject.host, _nothing, kills=True),
     "pool": TortureKind(
         "killed as its pool changes",
         0.2,
-        kills.while_the_pool_changes,
-        lambda: studies.pool(kills.POOL_MIB),
+        cases.while_the_pool_changes,
+        lambda: subject.pool(cases.POOL_MIB),
         _pool,
         kills=True,
     ),
-    "guest": TortureKind("killed with a guest", 0.1, kills.anywhere, _guest_study, _guest, kills=True),
-    "disk": TortureKind("no room for results", 0.46, faults.no_room_for_results, studies.small, _root),
-    "journal": TortureKind("no room for the journal", 0.12, faults.no_room_for_the_journal, studies.small, _root),
-    "scratch": TortureKind("no room for scratch", 0.06, faults.no_room_for_scratch, studies.host, _root),
-    "address": TortureKind("little address space", 0.14, faults.little_address_space, studies.small, _nothing),
-    "memory": TortureKind("a small memory cgroup", 0.1, faults.little_memory, studies.small, _memory),
+    "guest": TortureKind("killed with a guest", 0.1, cases.anywhere, _guest_study, _guest, kills=True),
+    "disk": TortureKind("no room for results", 0.46, cases.no_room_for_results, subject.small_study, _root),
+    "journal": TortureKind("no room for the journal", 0.12, cases.no_room_for_the_journal, subject.small_study, _root),
+    "scratch": TortureKind("no room for scratch", 0.06, cases.no_room_for_scratch, subject.host, _root),
+    "address": TortureKind("little address space", 0.14, cases.little_address_space, subject.small_study, _nothing),
+    "memory": TortureKind("a small memory cgroup", 0.1, cases.little_memory, subject.small_study, _memory),
     "starved": TortureKind(
-        "servers killed for memory", 0.02, faults.starved_server, studies.stopping, lambda: _root() or _server()
+        "servers killed for memory", 0.02, cases.starved_server, subject.stopping, lambda: _root() or _server()
     ),
-    "silent": TortureKind("a server that is stopped", 0.04, faults.silent_server, studies.stopping, _server),
+    "silent": TortureKind("a server that is stopped", 0.04, cases.silent_server, subject.stopping, _server),
     "clock": TortureKind(
-        "resumed at another clock", 0.06, faults.another_clock, studies.small, lambda: _root() or _clock()
+        "resumed at another clock", 0.06, cases.another_clock, subject.small_study, lambda: _root() or _clock()
     ),
 }
 
@@ -143,7 +140,7 @@ def torture(options: TortureOptions, listener: Callable[[str], None] = lambda _:
     return report
 
 
-def again(options: TortureOptions, name: str, listener: Callable[[str], None] = lambda _: None) -> Ordeal:
+def again(options: TortureOptions, name: str, listener: Callable[[str], None] = lambda _: None) -> FaultCase:
     """Do one case again, as it was drawn; its folder is kept. Raises HugewiseError."""
     kind = name.rpartition("-")[0]
     if kind not in KINDS or not name.rpartition("-")[2].isdigit():
@@ -186,10 +183,10 @@ def _begin(options: TortureOptions) -> Findings:
         if name not in KINDS:
             raise UserError(f"--kinds {name}: there is no such kind", hint=f"choose from {', '.join(KINDS)}")
     findings = Findings(options.folder.resolve() / f"torture-{options.seed}", options.seed)
-    descent.adopt()
-    rooms.unmount_below(findings.folder)
+    traces.adopt()
+    unmount_below(findings.folder)
     work = findings.folder / "work"
-    rack = Rack(options.hugewise, work, Ordeal(name="begin"), Draws(options.seed, "begin"), 0)
+    rack = Rack(options.hugewise, work, FaultCase(name="begin"), Draws(options.seed, "begin"), 0)
     rack.restore()
     if rack.found.broken:
         raise HugewiseError(rack.found.broken[0], hint="hugewise restore")
@@ -226,7 +223,7 @@ def _can(findings: Findings, options: TortureOptions, kind: str, listener: Calla
     return reason is None
 
 
-def _owed(done: dict[str, Ordeal]) -> bool:
+def _owed(done: dict[str, FaultCase]) -> bool:
     """Whether this kill is to be followed by a resume, so that every second one is."""
     killed = [one for one in done.values() if one.kind in KINDS and KINDS[one.kind].kills]
     return 2 * sum(one.resumed for one in killed) <= len(killed)
@@ -235,17 +232,17 @@ def _owed(done: dict[str, Ordeal]) -> bool:
 def _rack(findings: Findings, options: TortureOptions, name: str, *, owed: bool = False) -> Rack:
     life = findings.begun.lives.get(name.rpartition("-")[0], 0.0)
     work = findings.folder / "work"
-    return Rack(options.hugewise, work, Ordeal(name=name), Draws(options.seed, name), life, owed)
+    return Rack(options.hugewise, work, FaultCase(name=name), Draws(options.seed, name), life, owed)
 
 
-def _case(findings: Findings, options: TortureOptions, name: str, *, owed: bool) -> Ordeal:
+def _case(findings: Findings, options: TortureOptions, name: str, *, owed: bool) -> FaultCase:
     begin = time.monotonic()
     rack = _rack(findings, options, name, owed=owed)
     kind = KINDS[rack.found.kind]
     try:
         kind.torture(rack, kind.study())
     except BaseException:  # also an interrupt: what the run left is not left
-        descent.end_all()
+        traces.end_all()
         rack.subject.before = ()
         rack.subject.run("restore")
         raise

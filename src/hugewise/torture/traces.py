@@ -4,23 +4,80 @@ All page settings are compared, also those that no run should touch: what it cha
 missed. Of mounts, folders, groups and links those are compared that are named as runs name them, and every hugetlbfs:
 others come and go on a machine that lives. The files are read here and nowhere else, so that a mistake of `host` is
 not repeated.
+
+The processes that descend from this one, also those whose parents have died.
+
+This process adopts its orphans: so what a killed run leaves running is found by its parents alone, without trusting
+cgroups, sessions or names. See proc(5).
+
+What is stored of a run, read from its files alone, and whether a resumed run lost or repeated some of it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
+import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from hugewise import processes
+from hugewise.errors import HugewiseError
 from hugewise.host import cgroup
 from hugewise.machine.proc import kernel_text, mounts
-from hugewise.torture import descent
+from hugewise.store import folder
 
-__all__ = ["differences", "look", "page_settings", "remaining"]
+
+def adopt() -> None:
+    """Become the parent of descendants whose parents die. Raises HugewiseError."""
+    try:
+        processes.adopt()
+    except OSError as error:
+        raise HugewiseError(f"cannot adopt orphans: {error.strerror}") from None
+
+
+def reap() -> None:
+    """Take note of children that have ended: adopted ones, that nobody else waits for.
+
+    To be called only while no process of `subprocess` is under way: it takes their exit statuses too.
+    """
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def descendants() -> dict[int, str]:
+    """The names of living descendants by pid; those that have ended and were not waited for are left out."""
+    parents: dict[int, tuple[int, str]] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            head, _, rest = kernel_text(process / "stat").rpartition(")")
+            state, parent = rest.split()[:2]
+            if state not in "ZX":
+                parents[int(process.name)] = (int(parent), head.partition("(")[2])
+    found: dict[int, str] = {}
+    fresh = {os.getpid()}
+    while fresh:
+        fresh = {pid for pid, (parent, _) in parents.items() if parent in fresh and pid not in found}
+        found |= {pid: parents[pid][1] for pid in fresh}
+    return found
+
+
+def end_all() -> None:
+    """Kill every descendant, and wait for those that are children by now."""
+    for pid in descendants():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    reap()
+
 
 # Counters and what follows from others; everything else must be as it was.
 _MOVING = ("stats", "full_scans", "pages_collapsed", "free_hugepages", "resv_hugepages", "surplus_hugepages", "demote")
@@ -72,12 +129,12 @@ def look(but: Path | None = None) -> dict[str, str]:
         if not foreign and (but is None or str(but) not in name):
             found[name] = text
     found |= {f"link {path.name}": "there" for path in Path("/sys/class/net").glob("hw*")}
-    found |= {f"process {pid} ({name})": "lives" for pid, name in descent.descendants().items()}
+    found |= {f"process {pid} ({name})": "lives" for pid, name in descendants().items()}
     return found
 
 
 def _lives_elsewhere(pid: int) -> bool:
-    return Path("/proc", str(pid)).exists() and pid not in descent.descendants() and pid != os.getpid()
+    return Path("/proc", str(pid)).exists() and pid not in descendants() and pid != os.getpid()
 
 
 def _mounts() -> Iterator[tuple[str, str]]:
@@ -135,3 +192,95 @@ def _until_none(look_again: Callable[[], list[str]], patience: float) -> list[st
     while (found := look_again()) and time.monotonic() < end:
         time.sleep(_PAUSE_S)
     return found
+
+
+_RECORD = "attempt.json"
+
+
+@dataclass(frozen=True)
+class StoredAttempt:
+    """An attempt that is stored; `digest` is over its record and every other file of its folder."""
+
+    block: int
+    arm: str
+    state: str
+    digest: str
+
+
+def only_run(results: Path) -> Path | None:
+    """The folder of the only run there, beside the data of workloads; None before it was made."""
+    found = [path.parent for path in results.glob("*/*/study.json") if path.parent.parent.name != "data"]
+    assert len(found) <= 1, found
+    return found[0] if found else None
+
+
+def resumable(run: Path | None) -> bool:
+    """Whether the run has begun, by its first record, and has not ended."""
+    records = list(_records(run)) if run is not None else []
+    return bool(records) and records[0].get("record") == "opened" and not _ended(records)
+
+
+def _ended(records: list[dict[str, Any]]) -> bool:
+    return any(record.get("record") == "closed" for record in records)
+
+
+def _records(run: Path) -> Iterator[dict[str, Any]]:
+    """Its log; what a kill has torn is passed over."""
+    with suppress(FileNotFoundError):
+        for line in (run / "run.jsonl").read_bytes().split(b"\n"):
+            with suppress(ValueError):
+                yield json.loads(line)
+
+
+def stored(run: Path | None) -> dict[str, StoredAttempt]:
+    """The attempts by the name of their folder, wherever their records lie."""
+    if run is None:
+        return {}
+    records = {path.parent.name: path.read_bytes() for path in (run / "attempts").glob(f"[!.]*/{_RECORD}")}
+    records = folder.read_compacted(run / "attempts.parquet") | records
+    found = {}
+    for name, record in sorted(records.items()):
+        digest = hashlib.sha256(record)
+        for path in sorted((run / "attempts" / name).rglob("*")):
+            if path.is_file() and path.name != _RECORD:
+                digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        said = json.loads(record)
+        found[name] = StoredAttempt(said["block"], said["arm"], said["state"], digest.hexdigest())
+    return found
+
+
+def accepted(attempts: Mapping[str, StoredAttempt]) -> int:
+    """How many of them are accepted."""
+    return sum(attempt.state == "accepted" for attempt in attempts.values())
+
+
+def missing(before: Mapping[str, StoredAttempt], now: Mapping[str, StoredAttempt]) -> list[str]:
+    """Attempts that were there `before`, and are gone or changed."""
+    lost = [f"{name} is gone" for name in before if name not in now]
+    return lost + [f"{name} is not what it was" for name in before if name in now and now[name] != before[name]]
+
+
+def whole(run: Path, before: Mapping[str, StoredAttempt]) -> tuple[list[str], list[str], list[str]]:
+    """What a resumed run lost of what it had `before`, what it made twice, and what else is not as promised."""
+    now, records = stored(run), list(_records(run))
+    lost = missing(before, now)
+    opened = {record["block"]: record for record in records if record.get("record") == "block_opened"}
+    closed = {record["block"]: record["state"] for record in records if record.get("record") == "block_closed"}
+    lost += [
+        f"block {block} was closed as {state}, with accepted attempts in it"
+        for block, state in closed.items()
+        if state != "complete" and any(one.block == block and one.state == "accepted" for one in now.values())
+    ]
+    made = Counter((one.block, one.arm) for one in now.values() if one.state in ("accepted", "failed"))
+    repeated = [f"block {block} has {n} attempts of {arm}" for (block, arm), n in made.items() if n > 1]
+    # Another number of the same block and arm is not another attempt where the first one was accepted.
+    other = [
+        f"block {block} is complete without an attempt of {arm}"
+        for block, state in closed.items()
+        if state == "complete"
+        for arm in opened[block]["arms"]
+        if made[block, arm] == 0
+    ]
+    if not _ended(records):
+        other.append("the run has not ended")
+    return lost, repeated, other

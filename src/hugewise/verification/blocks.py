@@ -4,28 +4,168 @@ The exactness of the test in the middle (size, ledger, replay) says nothing of w
 beside its verdict, or of the words. Here whole comparisons are played, with non-delivery, starts that fail, blocks that
 break off, absent values, failures and covariates, and a verdict counts as wrong whatever it says. Each promise has its
 planted fault: the method as it was before the promise was kept, which must be seen to break it.
+
+The method `Sequential` as it was before each of its promises was kept: the planted faults of `blocks`.
+
+Each differs from the real one in its fault alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.random import Generator
 
 from hugewise.model.results import Comparison, Verdict
 from hugewise.model.trial import Block
-from hugewise.stats import inversion
+from hugewise.stats import campaign, inversion, signflip
+from hugewise.stats.method import Contrast, Decision
+from hugewise.stats.pairs import Pair, Pairs
 from hugewise.stats.sequential import Sequential
 from hugewise.stats.signflip import stopped
-from hugewise.verification import reverts
-from hugewise.verification.finding import CheckResult, Task
+from hugewise.verification.candidate import CheckResult, Task
 from hugewise.verification.generators import autoregression, generator
 from hugewise.verification.scenes import CONTRAST, BlockScene, Fate, pair
 
-__all__ = ["ALPHA", "NULLS", "Made", "Null", "limit", "nulls", "play", "tasks"]
+
+class UsableAlone(Sequential):
+    """No test of the kept-in pairs."""
+
+    name = "no kept-in test"
+
+    def _add(self, kept: Pair, usable: Pair | None) -> None:
+        if usable is not None:
+            super()._add(usable, usable)
+
+
+class _Declared(Pairs):
+    """The tolerated share is held against all pairs that were declared, and of absent values and starts nothing is."""
+
+    def refusal(self, planned: int) -> str | None:
+        return self._never(max(0, planned - len(self.usable)))
+
+
+class DeclaredBudget(UsableAlone):
+    """The delivery rule against the declared budget, and no test of the kept-in pairs."""
+
+    name = "rule against the budget"
+
+    def __init__(self, contrast: Contrast, **given: Any) -> None:
+        super().__init__(contrast, **given)
+        self.pairs = _Declared(contrast, given.get("covariate"), spared=given["planned"] // 100)
+
+
+class BlocksReplaced(UsableAlone):
+    """A block that lost an arm to its start counts nowhere, and another takes its place."""
+
+    name = "blocks replaced without limit"
+
+    def observe(self, block: Block) -> Decision:
+        return self.decision() if block.unstarted else super().observe(block)
+
+
+class LateIsUsual(UsableAlone):
+    """What started at a later try, or was made anew, is an attempt like any other."""
+
+    name = "made again, it counts as usual"
+
+    def observe(self, block: Block) -> Decision:
+        return super().observe(msgspec.structs.replace(block, late=(), redone=()))
+
+
+class LostIsNothing(Sequential):
+    """A pair of which nothing is known is no difference, or no pair: as if it were dropped."""
+
+    name = "what is lost is dropped"
+
+    def _add(self, kept: Pair, usable: Pair | None) -> None:
+        if not kept.lost or usable is not None:
+            super()._add(msgspec.structs.replace(kept, lost=False), usable)
+
+
+class ScoredByLabel(Sequential):
+    """What is lost counts against the side that lost it, and there is no share of late starts."""
+
+    name = "lost pairs scored against their label"
+
+    def observe(self, block: Block) -> Decision:
+        self._side = -1.0 if self.contrast.baseline in block.late else 1.0
+        return super().observe(msgspec.structs.replace(block, late=(), redone=block.late))
+
+    def _add(self, kept: Pair, usable: Pair | None) -> None:
+        if kept.lost:
+            kept = msgspec.structs.replace(kept, lost=False, arm_failed=self._side > 0, baseline_failed=self._side < 0)
+        super()._add(kept, usable)
+
+
+class ToTheEnd(Sequential):
+    """No fault: it is only asked what it would say after all pairs, and not stopped by what it said before."""
+
+    def observe(self, block: Block) -> Decision:
+        before = len(self.pairs.kept)
+        usable = self.pairs.take(block)
+        for kept in self.pairs.kept[before:]:
+            self._add(kept, usable)
+        return Decision("continue", None, "undecided", "it is asked at the end")
+
+
+class PseudoMedian(ToTheEnd):
+    """The estimate is another test's: the median of all means of two differences, which Wilcoxon's ranks belong to."""
+
+    name = "the pseudo-median"
+
+    def _fits(self, low: float, high: float) -> bool:
+        return True
+
+    def comparison(self) -> Comparison:
+        values = np.array(self.usable.pairs.values)
+        sums = (values[:, None] + values[None, :])[np.triu_indices(len(values))]
+        return msgspec.structs.replace(super().comparison(), ratio=math.exp(float(np.median(sums)) / 2))
+
+
+class NoBias(Sequential):
+    """The covariate is taken for one that the arm cannot have moved."""
+
+    name = "no bound of the bias"
+
+    def _bias(self) -> float | None:
+        return None
+
+
+class _Unasked(campaign.Campaign):
+    def within(self, most: float) -> bool:
+        return True
+
+
+class TypicalAlone(Sequential):
+    """Equivalence by the typical pair alone."""
+
+    name = "the typical pair alone"
+
+    def __init__(self, contrast: Contrast, **given: Any) -> None:
+        super().__init__(contrast, **given)
+        self._average = _Unasked(given["alpha"])
+
+    def _fits(self, low: float, high: float) -> bool:
+        return True
+
+
+@contextlib.contextmanager
+def low_ranks_at_zero() -> Iterator[None]:
+    """Scores as they were: 0 for the lowest ranks."""
+    table = signflip.STEPS
+    first = math.erf(0.5 / signflip.UNIT / math.sqrt(2))
+    signflip.STEPS = [first, *table[1:]]
+    try:
+        yield
+    finally:
+        signflip.STEPS = table
+
 
 ALPHA = 0.01
 BUDGET = 2000
@@ -80,7 +220,7 @@ def _selecting(
 
 LONG = _selecting(
     "0.9% undelivered, 10% slower: within the rule, 20,000 pairs",
-    reverts.UsableAlone,
+    UsableAlone,
     share=0.009,
     sd=0.01,
     pairs=20_000,
@@ -90,27 +230,25 @@ LONG = _selecting(
 _SLOW = BlockScene(share=0.2, slower=0.1)
 NULLS: tuple[Null, ...] = (
     Null("nothing goes wrong, slow places", _SLOW),
-    _selecting("arm undelivered in 10% of places, 5% slower", reverts.DeclaredBudget, share=0.1, slower=0.05, sd=0.01),
-    _selecting("arm undelivered in 20%, 10% slower", reverts.DeclaredBudget),
-    _selecting("arm undelivered in 30%, 10% slower", reverts.DeclaredBudget, share=0.3),
-    _selecting("baseline unproven in 20%, 10% slower", reverts.DeclaredBudget, fate="unproven", arm=0),
-    _selecting("arm cannot start in 10%, 10% slower", reverts.BlocksReplaced, fate="unstarted", share=0.1),
-    _selecting("baseline cannot start in 10%, 10% slower", reverts.BlocksReplaced, fate="unstarted", share=0.1, arm=0),
-    _selecting("duet: arm cannot start in 10%, 10% slower", reverts.BlocksReplaced, fate="unstarted alone", share=0.1),
-    _selecting("arm starts late in 20%, 10% slower: it waits until they are not", reverts.LateIsUsual, fate="late"),
-    _selecting("arm without a value in 20%, 10% slower", reverts.DeclaredBudget, fate="absent"),
-    _selecting("hugewise ends under the arm in 20%, 10% slower: made anew", reverts.LateIsUsual, fate="redone"),
-    _selecting("the same in 20% that are 10% faster", reverts.LateIsUsual, fate="redone", slower=-0.1),
+    _selecting("arm undelivered in 10% of places, 5% slower", DeclaredBudget, share=0.1, slower=0.05, sd=0.01),
+    _selecting("arm undelivered in 20%, 10% slower", DeclaredBudget),
+    _selecting("arm undelivered in 30%, 10% slower", DeclaredBudget, share=0.3),
+    _selecting("baseline unproven in 20%, 10% slower", DeclaredBudget, fate="unproven", arm=0),
+    _selecting("arm cannot start in 10%, 10% slower", BlocksReplaced, fate="unstarted", share=0.1),
+    _selecting("baseline cannot start in 10%, 10% slower", BlocksReplaced, fate="unstarted", share=0.1, arm=0),
+    _selecting("duet: arm cannot start in 10%, 10% slower", BlocksReplaced, fate="unstarted alone", share=0.1),
+    _selecting("arm starts late in 20%, 10% slower: it waits until they are not", LateIsUsual, fate="late"),
+    _selecting("arm without a value in 20%, 10% slower", DeclaredBudget, fate="absent"),
+    _selecting("hugewise ends under the arm in 20%, 10% slower: made anew", LateIsUsual, fate="redone"),
+    _selecting("the same in 20% that are 10% faster", LateIsUsual, fate="redone", slower=-0.1),
     _selecting(
         "arm starts late in 20% that are 10% faster: failures to start would agree",
-        reverts.ScoredByLabel,
+        ScoredByLabel,
         fate="late",
         slower=-0.1,
     ),
-    _selecting(
-        "a guest that is gone takes its neighbour with it, arm in 20%, 10% slower", reverts.LostIsNothing, fate="both"
-    ),
-    _selecting("blocks break off under the arm in 20%, 10% slower", reverts.LostIsNothing, fate="incomplete"),
+    _selecting("a guest that is gone takes its neighbour with it, arm in 20%, 10% slower", LostIsNothing, fate="both"),
+    _selecting("blocks break off under the arm in 20%, 10% slower", LostIsNothing, fate="incomplete"),
     Null("both fail at 5% of attempts", _SLOW._replace(fate="failed", anyhow=0.05)),
     Null("3% of blocks break off", _SLOW._replace(fate="incomplete", anyhow=0.03)),
     Null("1 in 200 cannot start, either label", _SLOW._replace(fate="unstarted", anyhow=0.005)),
@@ -131,7 +269,7 @@ def covariate(seed: int, streams: int) -> Sequence[CheckResult]:
     for what, moved in (("0.4% longer after the arm, equal times", 0.004), ("moved by nothing, the host drifts", 0.0)):
         random = generator(seed, "covariate", what)
         played = (list(_with_canary(random, 300, moved)) for _ in range(max(20, streams // 10)))
-        fault = reverts.NoBias if moved else None
+        fault = NoBias if moved else None
         findings += _held(f"canary {what}", "wrong verdicts", _DECIDED, played, fault, covariate="canary")
     return findings
 
@@ -158,7 +296,7 @@ def equivalence(seed: int, streams: int) -> Sequence[CheckResult]:
     """Never the same: +3% in 62% of pairs and -3% in the others; and an arm that is exactly at the margin."""
     findings = []
     for what, draw, fault in (
-        ("+3% in 62% of pairs, -3% in 38%", _two_points, reverts.TypicalAlone),
+        ("+3% in 62% of pairs, -3% in 38%", _two_points, TypicalAlone),
         ("an effect of the margin itself", _at_margin, None),
     ):
         random = generator(seed, "equivalence", what)
@@ -189,14 +327,14 @@ def estimates(seed: int, streams: int) -> Sequence[CheckResult]:
     for _ in range(count):
         modes = np.where(random.random(1000) < 0.72, -0.01, 0.095) + 0.002 * random.standard_normal(1000)
         blocks = [pair(number, value, 0.0) for number, value in enumerate(modes.tolist(), 1)]
-        found, anyhow = (_to_the_end(made, blocks) for made in (reverts.ToTheEnd, reverts.PseudoMedian))
+        found, anyhow = (_to_the_end(made, blocks) for made in (ToTheEnd, PseudoMedian))
         outside += _astray(found)
         planted += _astray(anyhow)
         verdicts += found.verdict in ("better", "worse", "equivalent")
     what = "two modes, 1,000 pairs"
     return [
         _share(f"{what}: estimate outside the interval of a verdict (of {verdicts} verdicts)", outside, count, 0.0),
-        _caught(f"{what}: {reverts.PseudoMedian.name}", planted, count, 0.25),
+        _caught(f"{what}: {PseudoMedian.name}", planted, count, 0.25),
     ]
 
 
@@ -243,7 +381,7 @@ class _Ended(NamedTuple):
 
 
 def _ended(blocks: Sequence[Block], alpha: float, *, old: bool = False) -> _Ended:
-    with reverts.low_ranks_at_zero() if old else contextlib.nullcontext():
+    with low_ranks_at_zero() if old else contextlib.nullcontext():
         method = play(Sequential(CONTRAST, planned=BUDGET, alpha=alpha, margin=MARGIN), blocks)
         values = [one.log_ratio for one in method.pairs.usable if one.log_ratio is not None]
         found = inversion.interval(values, alpha, BUDGET)
@@ -269,7 +407,7 @@ def untouched(seed: int, streams: int) -> Sequence[CheckResult]:
     real = "12 of 24 undelivered, a real -40%"
     for case, made, wanted in (
         (real, Sequential, "none"),
-        (f"{real}: {reverts.DeclaredBudget.name} (planted)", reverts.DeclaredBudget, "better"),
+        (f"{real}: {DeclaredBudget.name} (planted)", DeclaredBudget, "better"),
     ):
         verdict = _ran(made, half).decision().verdict
         findings.append(CheckResult("blocks", case, verdict, wanted, verdict == wanted))

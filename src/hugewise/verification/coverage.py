@@ -13,13 +13,11 @@ import numpy as np
 from numpy.random import Generator
 
 from hugewise.stats import campaign, inversion, sessions, signflip
-from hugewise.stats.numbers import Numbers
-from hugewise.stats.scores import STEPS
-from hugewise.verification.finding import CheckResult, Task
+from hugewise.stats.method import Numbers
+from hugewise.stats.signflip import STEPS
+from hugewise.verification.candidate import CheckResult, Task
 from hugewise.verification.generators import CV, PairedTimes, autoregression, generator, heavy, log_ratios, randomised
 from hugewise.verification.matched import benchmarks
-
-__all__ = ["ALPHA", "average", "beyond", "costs", "lasting", "limit", "tasks", "typical"]
 
 ALPHA = 0.05
 PAIRS = 400

@@ -14,13 +14,10 @@ from numpy.random import Generator
 
 from hugewise.stats import signflip
 from hugewise.stats.dispersion import Dispersion
-from hugewise.stats.numbers import Numbers
-from hugewise.verification.finding import CheckResult, Task
+from hugewise.stats.method import Numbers
+from hugewise.verification.candidate import CheckResult, Task, peeked_f
 from hugewise.verification.generators import CV, FAMILIES, PairedTimes, autoregression, generator
-from hugewise.verification.naive import peeked_f
 from hugewise.verification.replay import ALPHA, CONTROL, CONTROLS, limit
-
-__all__ = ["FOLDS", "LENGTH", "PAIRS", "ROOM", "SHIFTS", "enumerated", "null", "power", "shifted", "tasks"]
 
 PAIRS = 300
 LENGTH = 12  # pairs of which all coins are tried; the first 5 tell nothing

@@ -8,12 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hugewise.stats.eprocess import EProcess
-from hugewise.stats.numbers import Numbers
+from hugewise.stats.evidence import EProcess
+from hugewise.stats.method import Numbers
 from hugewise.verification import magnitudes
-from hugewise.verification.finding import CheckResult, Task
-
-__all__ = ["exhaustive", "tasks"]
+from hugewise.verification.candidate import CheckResult, Task
 
 ALPHA = 0.05
 

@@ -21,14 +21,11 @@ from numpy.random import Generator
 
 from hugewise.stats import pooling
 from hugewise.stats.heterogeneity import FEWEST, Hosts
-from hugewise.stats.host_estimate import estimate_of
-from hugewise.stats.pooling import HostEstimate
+from hugewise.stats.pooling import HostEstimate, estimate_of
 from hugewise.stats.sequential import Sequential
-from hugewise.verification.finding import CheckResult, Task
+from hugewise.verification.candidate import CheckResult, Task
 from hugewise.verification.generators import generator
 from hugewise.verification.scenes import CONTRAST, pair
-
-__all__ = ["BIAS", "CASES", "CONTROL", "FleetCase", "absent", "fewest", "host", "skew", "tasks", "together"]
 
 HOSTS = 10
 DEVIATION = 0.05  # of a pair's log-ratio

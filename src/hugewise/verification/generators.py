@@ -18,10 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator, SeedSequence
 
-from hugewise.stats.numbers import Numbers
+from hugewise.stats.method import Numbers
 from hugewise.stats.pairs import log_ratio
-
-__all__ = ["FAMILIES", "Family", "PairedTimes", "autoregression", "generator", "log_ratios", "randomised"]
 
 CV = 0.1  # coefficient of variation of one time
 

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from statistics import NormalDist
 
-__all__ = ["allowed", "boundaries", "crossings", "scores"]
-
 
 def scores(magnitudes: Sequence[float]) -> list[int]:
     """Normal scores in tenths, from 1 to 31, from the mid-rank of each magnitude among those up to it; 0 for a zero."""

@@ -13,12 +13,10 @@ import numpy as np
 from numpy.random import Generator
 
 from hugewise.stats.knee import KEEP, knee
-from hugewise.stats.numbers import Numbers
-from hugewise.verification.finding import CheckResult, Task
+from hugewise.stats.method import Numbers
+from hugewise.verification.candidate import CheckResult, Task
 from hugewise.verification.generators import generator
 from hugewise.verification.screenings import limit
-
-__all__ = ["CASES", "KneeCase", "tasks", "together"]
 
 ALPHA, BLOCKS = 0.1, 10
 SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)

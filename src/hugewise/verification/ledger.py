@@ -11,12 +11,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from hugewise.stats.numbers import Numbers
+from hugewise.stats.method import Numbers
 from hugewise.verification import independent, magnitudes
-from hugewise.verification.candidate import Candidate
-from hugewise.verification.finding import CheckResult, Task
-
-__all__ = ["counted", "recomputed", "tasks"]
+from hugewise.verification.candidate import Candidate, CheckResult, Task
 
 ALPHAS = (0.2, 0.05, 0.01, 0.0001)
 AGREE = 1e-9  # relative difference that rounding may make

@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from hugewise.errors import UserError
-from hugewise.stats.numbers import Numbers
+from hugewise.stats.method import Numbers
 from hugewise.verification.generators import generator
-
-__all__ = ["KINDS", "MOST", "draw", "read", "signed"]
 
 KINDS = ("random", "ties", "zeros", "outliers", "trend", "failures")
 MOST = 16  # 2^16 sign vectors are enumerated

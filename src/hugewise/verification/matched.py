@@ -23,10 +23,8 @@ import numpy as np
 from numpy.random import Generator
 
 from hugewise import published
-from hugewise.stats.numbers import Numbers
+from hugewise.stats.method import Numbers
 from hugewise.verification.generators import PairedTimes
-
-__all__ = ["OTHER_SHAPES", "SHAPES", "SOURCE", "MatchedBenchmark", "Moments", "Shape", "benchmarks"]
 
 SOURCE = "redhat-2021-vm-1gib"
 

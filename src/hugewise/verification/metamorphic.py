@@ -12,11 +12,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hugewise.verification.candidate import Candidate
-from hugewise.verification.finding import CheckResult, Task
+from hugewise.verification.candidate import Candidate, CheckResult, Task
 from hugewise.verification.generators import CV, FAMILIES, PairedTimes, generator, log_ratios
-
-__all__ = ["metamorphic", "tasks"]
 
 ALPHA = 0.05
 PAIRS = 200

@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from hugewise.errors import UserError
-from hugewise.model import coin
+from hugewise.model import randomisation
 from hugewise.model.design import at_once
 from hugewise.store.folder import RunFolder
 from hugewise.store.records import BlockOpened
-from hugewise.verification.finding import CheckResult, Task
+from hugewise.verification.candidate import CheckResult, Task
 from hugewise.verification.generators import generator
-
-__all__ = ["Drawn", "of_design", "of_run", "places", "tasks"]
 
 _T = TypeVar("_T")
 
@@ -88,10 +86,10 @@ def of_design(seed: int, blocks: int = 2000) -> Sequence[CheckResult]:
         slots = 1 + block % 3
         made = {
             trial.arm: Drawn(trial.order, trial.slot, trial.environment_pad)
-            for trial in coin.order(run_seed, block, arms, slots)
+            for trial in randomisation.order(run_seed, block, arms, slots)
         }
         other += made != places(run_seed, block, arms, slots)
-        first += coin.order(run_seed, block, ["a", "b"])[0].arm == "a"
+        first += randomisation.order(run_seed, block, ["a", "b"])[0].arm == "a"
     away = abs(first - blocks / 2) / (blocks / 4) ** 0.5
     seen = f"{first} of {blocks} ({away:.1f} standard errors away)"
     return [

@@ -16,13 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from hugewise.stats import assurance, spread
-from hugewise.stats.numbers import Numbers
+from hugewise.stats import paired, power
+from hugewise.stats.method import Numbers
 from hugewise.stats.signflip import stopped
-from hugewise.verification.finding import CheckResult, Task
+from hugewise.verification.candidate import CheckResult, Task
 from hugewise.verification.generators import generator
-
-__all__ = ["BAND", "CASES", "PAIRS", "PilotCase", "budgets", "delivered", "fixed", "pairs", "tasks"]
 
 PAIRS = 20
 """Of a pilot."""
@@ -68,17 +66,17 @@ def pairs(case: PilotCase, seed: int, pilots: int) -> Sequence[CheckResult]:
     random = generator(seed, "planning", *case)
     scales, ends = _scales(random, normal, pilots), _ends(random, normal, case, pilots)
 
-    freedom = spread.freedom(PAIRS)
+    freedom = paired.freedom(PAIRS)
 
     def asked(scales: Numbers, chance: float = CHANCE, freedom: float = freedom) -> Numbers:
         return _asked(
-            lambda shift: assurance.pairs_needed(shift, freedom, case.alpha, chance=chance, budget=case.budget),
+            lambda shift: power.pairs_for_assurance(shift, freedom, case.alpha, chance=chance, budget=case.budget),
             case.shift,
             scales,
         )
 
     seen, half = delivered(asked(scales), ends), delivered(asked(scales, 0.5), ends)
-    known = delivered(asked(scales, freedom=assurance.KNOWN), ends)
+    known = delivered(asked(scales, freedom=power.KNOWN), ends)
     tails = delivered(asked(_scales(random, heavy, pilots)), _ends(random, heavy, case, pilots))
     name = f"effect {case.shift:g} sd, alpha {case.alpha:g}"
     planted, out = f"{name}: spread taken as known (planted)", abs(float(known.mean()) - CHANCE) > BAND
@@ -98,7 +96,7 @@ def budgets(alpha: float, seed: int, pilots: int) -> Sequence[CheckResult]:
     random = generator(seed, "planning", "budgets", alpha)
     found = []
     for chance, what in ((CHANCE, "shown"), (1 - CHANCE, "hidden")):
-        shift = assurance.shift_shown(SHOWN, spread.freedom(PAIRS), alpha, chance=chance)
+        shift = power.shift_shown(SHOWN, paired.freedom(PAIRS), alpha, chance=chance)
         assert shift is not None
         scales = _scales(random, normal, pilots)
         ends = np.array(
@@ -114,8 +112,8 @@ def fixed(shift: float, alpha: float, seed: int, pilots: int) -> Sequence[CheckR
     from scipy.special import stdtrit  # noqa: PLC0415  (slow to load)
 
     random = generator(seed, "planning", "fixed", shift, alpha)
-    freedom = spread.freedom(PAIRS)
-    asked = _asked(lambda s: assurance.student_needed(s, freedom, alpha), shift, _scales(random, normal, pilots))
+    freedom = paired.freedom(PAIRS)
+    asked = _asked(lambda s: power.student_needed(s, freedom, alpha), shift, _scales(random, normal, pilots))
     found = 0
     for count in asked.astype(int):
         drawn = shift + normal(random, (REPLAYS, count))
@@ -140,7 +138,7 @@ def tasks(seed: int, pilots: int) -> list[Task]:
 
 def _scales(random: Generator, draw: PilotDraw, pilots: int) -> Numbers:
     """What pilots take the deviation for, which is 1."""
-    return np.array([spread.scale(pilot) for pilot in draw(random, (pilots, PAIRS))])
+    return np.array([paired.scale(pilot) for pilot in draw(random, (pilots, PAIRS))])
 
 
 def _asked(needed: Callable[[float], int | None], shift: float, scales: Numbers) -> Numbers:

@@ -12,12 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hugewise.verification.candidate import Candidate
-from hugewise.verification.finding import CheckResult, Task
+from hugewise.verification.candidate import Candidate, CheckResult, Task
 from hugewise.verification.generators import generator, log_ratios
 from hugewise.verification.matched import OTHER_SHAPES, MatchedBenchmark, benchmarks
-
-__all__ = ["ALPHA", "MOST", "RATIO", "power", "stops", "tasks"]
 
 ALPHA = 1e-4
 MOST: Mapping[float, Mapping[str, int]] = {

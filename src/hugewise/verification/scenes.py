@@ -20,8 +20,6 @@ from hugewise.model.pages import PageTarget
 from hugewise.model.trial import Attempt, Block, Delivery
 from hugewise.stats.method import Contrast
 
-__all__ = ["CONTRAST", "BlockScene", "Fate", "attempt", "pair"]
-
 CONTRAST = Contrast("cell", "arm", "base", Metric("wall_s", "s", "lower", "time"))
 
 

@@ -19,16 +19,12 @@ from numpy.random import Generator
 
 from hugewise.model.trial import Block
 from hugewise.stats.method import Method
-from hugewise.stats.notworse import NotWorse
 from hugewise.stats.screening import Screening
-from hugewise.stats.sequential import Sequential
+from hugewise.stats.sequential import NotWorse, Sequential, Unjudged
 from hugewise.stats.signflip import verdict
-from hugewise.stats.unjudged import Unjudged
-from hugewise.verification.finding import CheckResult, Task
+from hugewise.verification.candidate import CheckResult, Task
 from hugewise.verification.generators import generator
 from hugewise.verification.scenes import CONTRAST, attempt
-
-__all__ = ["CASES", "ScreeningCase", "limit", "not_worse", "tasks", "together"]
 
 DROPPED, CLAIMED = 0.1, 0.05  # the error of a screening, and of the confirmation after it
 MARGIN, BUDGET = 0.02, 60

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hugewise.stats.numbers import Numbers
+from hugewise.stats.method import Numbers
 from hugewise.verification import magnitudes
-from hugewise.verification.candidate import Candidate
-from hugewise.verification.finding import CheckResult, Task
-
-__all__ = ["ALPHAS", "size", "tasks"]
+from hugewise.verification.candidate import Candidate, CheckResult, Task
 
 ALPHAS = (0.2, 0.05, 0.01)
 

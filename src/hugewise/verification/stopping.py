@@ -13,13 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from hugewise.stats import location, spread, stopping
-from hugewise.stats.numbers import Numbers
+from hugewise.stats import inversion, paired, stopping
+from hugewise.stats.method import Numbers
 from hugewise.stats.signflip import stopped
-from hugewise.verification.finding import CheckResult, Task
+from hugewise.verification.candidate import CheckResult, Task
 from hugewise.verification.generators import generator
-
-__all__ = ["BUDGET", "CONTROL", "DEVIATION", "ROOM", "StoppingCase", "corrected", "tasks"]
 
 BUDGET = 2000
 DEVIATION = 0.05  # of a pair's log-ratio
@@ -55,8 +53,8 @@ def corrected(case: StoppingCase, seed: int, streams: int) -> Sequence[CheckResu
         test = stopped(differences.tolist(), case.alpha, BUDGET)
         if test.crossed_at is not None:
             seen = differences[: test.crossed_at].tolist()
-            typical = location.point(seen)
-            after = stopping.corrected(typical, spread.scale(seen), test.crossed_at, case.alpha, BUDGET)
+            typical = inversion.point(seen)
+            after = stopping.corrected(typical, paired.scale(seen), test.crossed_at, case.alpha, BUDGET)
             assert after is not None  # it crossed, with more pairs than a scale needs
             stops.append((test.crossed_at, typical / truth, after / truth))
     pairs, plain_, after_ = np.array(stops).T

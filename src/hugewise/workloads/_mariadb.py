@@ -19,39 +19,15 @@ from functools import lru_cache
 import msgspec
 
 from hugewise import unprivileged
-from hugewise.deployment import servers
+from hugewise.deployment.configuration import mariadb
 from hugewise.errors import HugewiseError, UserError
 from hugewise.machine import probe, programs
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Far, Places, Server, Step, Write
+from hugewise.model.scene import Act, Places, RemoteEndpoint, Server, Step, Write
 from hugewise.model.workload import Configuration, Missing
 from hugewise.reading import whole
-from hugewise.workloads import _program
+from hugewise.workloads import _staged
 from hugewise.workloads._micro import whole_pages
-
-__all__ = [
-    "FAR_USER",
-    "PACKAGE",
-    "SIZED",
-    "SUPERUSER",
-    "MariadbPrograms",
-    "advice_refused",
-    "counters",
-    "find",
-    "guards",
-    "install",
-    "installed",
-    "mapped",
-    "missing",
-    "pool",
-    "read_from_storage",
-    "redo_touched",
-    "server",
-    "socket",
-    "sql",
-    "status",
-    "warmed",
-]
 
 PACKAGE = "mariadb-server"
 SUPERUSER = "root"
@@ -78,7 +54,7 @@ def find(folder: str = "") -> MariadbPrograms | Missing:
     paths = {}
     for name in ("mariadbd", "mariadb-install-db", "mariadb"):
         beside = f"{folder}/{name}" if folder else ""
-        found = beside if beside and programs.executable(beside) else _program.find(name)
+        found = beside if beside and programs.executable(beside) else _staged.find(name)
         if found is None or (folder and name == "mariadbd" and found != beside):
             where = f" in {folder}" if folder and name == "mariadbd" else ""
             return Missing(f"{name}: no such program{where}", None if where else PACKAGE)
@@ -118,7 +94,7 @@ def installed(folder: str = "") -> MariadbPrograms:
 
 def configuration(treatment: Treatment) -> Configuration:
     """Whether its buffer pool is made of a pool's pages; no file keeps it from refusing transparent ones."""
-    return {}, (servers.mariadb(large=treatment.target.kind == "hugetlb"),)
+    return {}, (mariadb(large=treatment.target.kind == "hugetlb"),)
 
 
 def advice_refused(treatment: Treatment) -> str | None:
@@ -263,7 +239,7 @@ FAR_USER = "hugewise"
 _FAR = "far.sql"
 
 
-def guards(far: Far, database: str, *, password: bool = True) -> tuple[Write, ...]:
+def guards(far: RemoteEndpoint, database: str, *, password: bool = True) -> tuple[Write, ...]:
     """The file by which the server knows clients elsewhere: from their address alone, with a password where they can be
     told of one by a file.
     """

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from hugewise.model.policy import Treatment
 from hugewise.model.workload import Launch, Missing, ParameterValue, RunsAs
 
-__all__ = ["WITHOUT_OTHERS", "Micro", "ResidentMicro", "whole_pages"]
-
 WITHOUT_OTHERS = "it would fail where the kernel has no such page to give: it maps no others then"
 
 

@@ -16,10 +16,8 @@ from typing import Literal
 
 import msgspec
 
-from hugewise.deployment import servers
-from hugewise.model.deployment import DeployedFile
-
-__all__ = ["OwnServer", "files", "literals", "program_of", "server_of", "with_option", "without_pool"]
+from hugewise.deployment import configuration
+from hugewise.model.policy import DeployedFile
 
 OwnServer = Literal["postgresql", "mariadb"]
 
@@ -47,7 +45,7 @@ def server_of(words: Sequence[str]) -> OwnServer | None:
     return None if place is None else place.kind
 
 
-def program_of(words: Sequence[str]) -> str:
+def server_kind(words: Sequence[str]) -> str:
     """The server's name as the command has it; empty where that is not plain."""
     place = _place(words)
     return "" if place is None else words[place.word][place.begin : place.end]
@@ -116,5 +114,5 @@ def _put(words: Sequence[str], place: _Place, options: Sequence[str]) -> tuple[s
 def files(kind: OwnServer, size: int) -> tuple[DeployedFile, ...]:
     """The server's configuration with that option."""
     if kind == "postgresql":
-        return (servers.postgresql({"huge_pages": "on", "huge_page_size": f"{size >> 10}kB"}),)
-    return (servers.mariadb(large=True),)
+        return (configuration.postgresql({"huge_pages": "on", "huge_page_size": f"{size >> 10}kB"}),)
+    return (configuration.mariadb(large=True),)

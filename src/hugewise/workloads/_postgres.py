@@ -5,11 +5,25 @@ does, and pages of a pool come by huge_pages = on (never `try`, which takes base
 short). The pool is sized by the server itself, for the very settings that it will run with (`_postgres_settings`).
 
 Sources: PostgreSQL documentation, "Linux Huge Pages" and "Resource Consumption".
+
+The settings of a PostgreSQL server: those of the published experiment, what a short run needs, what is given. Pure.
+
+Sources: PostgreSQL documentation; "Benchmark PostgreSQL With Linux HugePages" (Percona, 2018), sizes scaled with
+shared_buffers.
+
+How every backend of PostgreSQL touches shared_buffers before the clock, and how long that takes. Pure.
+
+Page tables are a process's own: what another connection has read, or pg_prewarm loaded, a backend still faults in page
+by page when it first comes to it. So each reads, once and by itself, what the database fills of the buffers.
+
+Sources: PostgreSQL documentation, pg_buffercache, pageinspect, "CREATE TRIGGER" (WHEN), and `set_config`.
 """
 
 from __future__ import annotations
 
+import math
 import re
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,33 +33,14 @@ from pathlib import Path
 import msgspec
 
 from hugewise import beneath, unprivileged
-from hugewise.deployment import servers
+from hugewise.deployment import configuration as configuration_
 from hugewise.errors import HugewiseError, UserError
 from hugewise.machine import programs
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Far, Places, Server, Step, Write
+from hugewise.model.scene import Places, RemoteEndpoint, Server, Step, Write
 from hugewise.model.workload import Configuration, Missing
 from hugewise.quantity import format_size
-from hugewise.workloads import _program
-
-__all__ = [
-    "PACKAGE",
-    "ROLE",
-    "PostgresPrograms",
-    "client",
-    "far_client",
-    "far_role",
-    "find",
-    "guards",
-    "initdb",
-    "installed",
-    "missing",
-    "paging",
-    "psql",
-    "run",
-    "segment",
-    "server",
-]
+from hugewise.workloads import _staged
 
 PACKAGE = "postgresql"
 SUPERUSER = "postgres"
@@ -91,7 +86,7 @@ def _installed(folder: Path) -> PostgresPrograms | None:
         major = folder.parent.name
         version = programs.installed(f"postgresql-{major}") or major
         return PostgresPrograms(str(folder), int(major), version) if major.isdigit() else None
-    match = _VERSION.search(_program.said(str(program), "--version") or "")
+    match = _VERSION.search(_staged.program_output(str(program), "--version") or "")
     return PostgresPrograms(str(folder), int(match[1]), match[1] + match[2]) if match else None
 
 
@@ -117,7 +112,7 @@ def _has_extension(installation: PostgresPrograms, name: str) -> bool:
     """Whether the extension's files are there; where pg_config is not, the server will tell."""
     if programs.place() is not None:
         return True
-    share = _program.said(installation.program("pg_config"), "--sharedir")
+    share = _staged.program_output(installation.program("pg_config"), "--sharedir")
     return share is None or Path(share, "extension", f"{name}.control").exists()
 
 
@@ -139,7 +134,7 @@ def paging(treatment: Treatment) -> dict[str, str]:
 
 def configuration(treatment: Treatment) -> Configuration:
     """The same as a file; its processes need no variables."""
-    return {}, (servers.postgresql(paging(treatment)),)
+    return {}, (configuration_.postgresql(paging(treatment)),)
 
 
 def segment(folder: str, chosen: Mapping[str, str], page: int) -> int:
@@ -182,7 +177,7 @@ def _private() -> Iterator[str]:
     path = tempfile.mkdtemp(prefix="hugewise-", dir=None if who is None else "/tmp")  # noqa: S108  (mkdtemp(3))
     try:
         if who is not None:
-            with beneath.Folder.open(Path(path)) as made:
+            with beneath.DirFd.open(Path(path)) as made:
                 made.hand_over(who.pw_uid, who.pw_gid)
         yield path
     finally:
@@ -258,7 +253,7 @@ ROLE = "hugewise"
 _HBA, _ROLE_FILE, _PASSES = "far_hba.conf", "far_role.sql", "pgpass"
 
 
-def guards(far: Far) -> tuple[Write, ...]:
+def guards(far: RemoteEndpoint) -> tuple[Write, ...]:
     """The files by which the server and clients elsewhere know who may connect, from where, and the password."""
     size = 128 if ":" in far.client else 32
     role = f"CREATE ROLE {ROLE} SUPERUSER LOGIN PASSWORD '{far.password}';\n"
@@ -277,7 +272,7 @@ def far_role(installation: PostgresPrograms, places: Places) -> Step:
     return Step(name="far-role", argv=argv)
 
 
-def far_client(far: Far) -> tuple[tuple[str, ...], Mapping[str, str]]:
+def far_client(far: RemoteEndpoint) -> tuple[tuple[str, ...], Mapping[str, str]]:
     """How a client elsewhere connects: its options and variables; the password is in a file."""
     where = ("-h", far.address, "-p", str(far.ports[0]), "-U", ROLE)
     return where, {"PGPASSFILE": f"{far.folder}/{_PASSES}"}
@@ -305,3 +300,161 @@ def psql(
     commands = [word for statement in statements for word in ("-c", statement)]
     plain = ("-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", database)
     return Step(name=name, argv=client(installation, places, "psql", *plain, *commands), timeout=timeout)
+
+
+# Of the published experiment, for its shared_buffers of 64 GB. Memory and WAL shrink with shared_buffers, down to the
+# server's own minimum; costs, times and switches are as published.
+_PUBLISHED_BUFFERS = 64 << 30
+_SCALED = {
+    "work_mem": (1 << 30, 64 << 10),
+    "maintenance_work_mem": (2 << 30, 1 << 20),
+    "effective_cache_size": (200 << 30, 8 << 10),
+    "max_wal_size": (100 << 30, 64 << 20),
+    "min_wal_size": (1 << 30, 32 << 20),
+    # Its default there. Unscaled, every backend would go on touching parts of it for the first time: seen, 9 backends,
+    # 1% of the resident pages in 10 s.
+    "wal_buffers": (16 << 20, 256 << 10),
+}
+_CHECKPOINTS_S = 600
+_AS_PUBLISHED = {
+    "random_page_cost": "1",
+    "seq_page_cost": "1",
+    "synchronous_commit": "on",
+    "checkpoint_timeout": f"{_CHECKPOINTS_S // 60}min",
+    "checkpoint_completion_target": "0.9",
+    "autovacuum_vacuum_scale_factor": "0.4",
+    "wal_compression": "on",
+}
+
+# What belongs to the treatment, the placement or the proof; a study cannot change it.
+_OURS = frozenset(
+    {
+        "data_directory",
+        "dynamic_shared_memory_type",
+        "huge_page_size",
+        "huge_pages",
+        "listen_addresses",
+        "max_connections",
+        "port",
+        "shared_buffers",
+        "shared_memory_type",
+        "unix_socket_directories",
+    }
+)
+
+
+def between_checkpoints(seconds: float) -> dict[str, str]:
+    """Settings of a run so short that no checkpoint comes in it by time: it shall be as long after one. Empty for a
+    longer run.
+
+    After a checkpoint the first change of every page logs the page whole, and a server that was just started has had
+    one. Seen, TPC-B over 0.6 GB by 9 clients: half of the throughput at first, and 25 to 53% more in the last third of
+    10 s than in the first, as ever fewer pages are left; without the images there is no such rise. Sources: PostgreSQL
+    documentation, full_page_writes, and "WAL Configuration".
+    """
+    return {"full_page_writes": "off"} if seconds < _CHECKPOINTS_S else {}
+
+
+def calm(wal: int, shared_buffers: int) -> dict[str, str]:
+    """Settings under which nothing comes by the server's own clock, nor because of `wal` bytes of log."""
+    published = _SCALED["max_wal_size"][0] * shared_buffers // _PUBLISHED_BUFFERS
+    return {
+        "autovacuum": "off",
+        "checkpoint_timeout": "1d",  # the longest there is
+        # A checkpoint begins before it is full: at 1/(1 + checkpoint_completion_target) of it.
+        "max_wal_size": f"{max(1 << 30, 2 * wal, published) >> 10}kB",
+        "log_checkpoints": "on",
+        **between_checkpoints(0),
+    }
+
+
+def settings(
+    shared_buffers: int, connections: int, given: str = "", chosen: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The server's settings, sizes scaled with `shared_buffers` bytes; what is `chosen` goes before that, and what is
+    `given`, such as `wal_compression=off`, before all.
+
+    Raises ValueError when `given` is not a list of NAME=VALUE, or names what belongs to the treatment.
+    """
+    scaled = {
+        name: f"{max(least, size * shared_buffers // _PUBLISHED_BUFFERS) >> 10}kB"
+        for name, (size, least) in _SCALED.items()
+    }
+    own = dict(_pair(word) for word in shlex.split(given))
+    return {
+        **scaled,
+        **_AS_PUBLISHED,
+        **(chosen or {}),
+        **own,
+        "shared_buffers": f"{shared_buffers >> 10}kB",
+        "max_connections": str(max(100, connections + 10)),
+    }
+
+
+def _pair(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals or re.fullmatch(r"[a-z][a-z0-9_.]*", name) is None:
+        raise ValueError(f"{word!r} is not NAME=VALUE of a setting of the server, such as wal_compression=off")
+    if name in _OURS:
+        raise ValueError(f"{name} belongs to the treatment or to the workload: it cannot be given as a setting")
+    return name, value
+
+
+EXTENSIONS = ("pg_prewarm", "pg_buffercache", "pageinspect")
+
+TOUCH = (
+    "SELECT sum(length(get_raw_page(c.oid::regclass::text, 'main', b.relblocknumber))) FROM pg_buffercache b JOIN"
+    " pg_class c ON pg_relation_filenode(c.oid) = b.relfilenode WHERE c.relnamespace = 2200 AND b.relforknumber = 0"
+)
+"""Read whole all pages of the database that are in the buffers.
+
+get_raw_page copies the page: both 4 KiB halves are touched, and no buffer is replaced. A scan would go round in a ring
+of 32 buffers where the database is larger than shared_buffers. 2200 is the schema `public`: all tables and indexes of
+the database, and none of the catalogue.
+"""
+
+# Measured: a backend of its own CPU touches 627 MB in 0.31 s, base pages; twice that for a busy machine, and some
+# seconds for the clients to connect and to leave the caches in their steady state.
+_WARMING = 2 * 0.31 / 627e6
+_SETTLING = 3.0
+
+_WARM = "hugewise.warm"
+_PAGE = 8192
+_A_PAGE = "SELECT repeat('x', 8000)"  # of a row
+_FREE = "SELECT count(*) - 1000 FROM pg_buffercache WHERE relfilenode IS NULL"  # the rest is for the catalogue
+
+
+def lead(mapped: int, cpus: int) -> float:
+    """Seconds until all backends have touched their buffers on that many CPUs, and the clients have settled.
+
+    mapped  bytes of shared_buffers, counted for each backend by itself
+    """
+    return float(math.ceil(_SETTLING + mapped * _WARMING / max(1, cpus)))
+
+
+def at_the_first_update(table: str, clients: int, room: int) -> tuple[str, ...]:
+    """Statements after which a backend touches its buffers before it first updates the table: for clients that have no
+    hook of their own.
+
+    table    that each of the clients updates
+    clients  how many there are
+    room     bytes by which the database may grow: so much of what is free of the buffers is touched as well
+
+    What is free is held by a table that the last client drops: the buffers that it leaves are the first to be taken. Of
+    that much growth no backend has a fault (seen without it: 600 to 200 a second over 20 s, 6 warehouses of TPC-C).
+    Afterwards the trigger is a comparison for each such update, in all arms alike. A warm-up whose transaction is
+    rolled back comes once more, as its setting goes too.
+    """
+    return (
+        *(f"CREATE EXTENSION IF NOT EXISTS {name}" for name in EXTENSIONS),
+        "CREATE UNLOGGED TABLE filler (page text)",
+        "ALTER TABLE filler ALTER page SET STORAGE PLAIN",
+        f"INSERT INTO filler {_A_PAGE} FROM generate_series(1, least({room // _PAGE}, ({_FREE})))",
+        "CREATE SEQUENCE warmed",
+        "CREATE FUNCTION touch_buffers() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" PERFORM {TOUCH.removeprefix('SELECT ')};"
+        f" PERFORM set_config('{_WARM}', 'yes', false);"
+        f" IF nextval('warmed') = {clients} THEN DROP TABLE filler; END IF; RETURN NULL; END $$",
+        f"CREATE TRIGGER touch_buffers BEFORE UPDATE ON {table} FOR EACH STATEMENT"
+        f" WHEN (current_setting('{_WARM}', true) IS DISTINCT FROM 'yes') EXECUTE FUNCTION touch_buffers()",
+    )

@@ -1,16 +1,75 @@
-"""What staged workloads have in common: what a parameter can be, the programs that are needed, no data, no client."""
+"""What staged workloads have in common: what a parameter can be, the programs that are needed, no data, no client.
+
+A workload's parameters as values of their types: the study's reader has made them so already.
+
+Programs that a workload needs: in the usual folders too, and each missing one with its package.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 
+from hugewise import unprivileged
+from hugewise.errors import HugewiseError
+from hugewise.machine import programs as places
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Data
-from hugewise.model.workload import Missing, RunsAs
-from hugewise.workloads import _program
-from hugewise.workloads._parameters import Values, number
+from hugewise.model.workload import Missing, ParameterValue, RunsAs
 
-__all__ = ["StagedWorkload"]
+Values = Mapping[str, ParameterValue]
+
+
+def integer(values: Values, name: str) -> int:
+    """A parameter of type integer or size (bytes)."""
+    value = values[name]
+    assert isinstance(value, int)
+    return value
+
+
+def float_value(values: Values, name: str) -> float:
+    """A parameter of type number, duration (seconds), share or integer."""
+    value = values[name]
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+# Where Debian puts daemons and games, and people what they have built: a user's PATH, or root's, may have none of it.
+_USUAL = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/usr/games", "/usr/local/games")
+
+
+def find(name: str, *more: str) -> str | None:
+    """The path of a program, on PATH or in the usual folders and `more`; None where there is none."""
+    return places.which(name, *_USUAL, *more)
+
+
+@lru_cache
+def program_output(*argv: str) -> str | None:
+    """What a program of this host says of itself, without its last line's end; None where it fails.
+
+    A study names it, or PATH: under root the unprivileged account asks it.
+    """
+    try:
+        done = unprivileged.run(argv)
+    except HugewiseError:
+        return None
+    return done.stdout.strip() if done.status == 0 else None
+
+
+def not_on_path(programs: Iterable[tuple[str, str]]) -> Iterator[Missing]:
+    """What is lacking of programs that are run by their bare names: each with its Debian package."""
+    for name, package in programs:
+        if places.which(name) is None:
+            yield Missing(f"{name}: no such program on PATH", package)
+
+
+def missing_named(programs: Iterable[str]) -> tuple[Missing, ...]:
+    """What is lacking of programs that the study names: on this host, or in the image of its guests."""
+    lacking = [name for name in programs if places.which(name) is None]
+    if places.place() is None:
+        return tuple(Missing(f"{name}: no such program on PATH", named=True) for name in lacking)
+    where = 'in the guests\' image: name the Debian package that has it, packages = ["..."] in [guest]'
+    return tuple(Missing(f"{name}: no such program {where}", named=True) for name in lacking)
 
 
 class StagedWorkload:
@@ -37,16 +96,16 @@ class StagedWorkload:
             if str(values[name]) not in known:
                 return f"{name} = {values[name]!r} is not one of {', '.join(known)}"
         for name, least in self.least:
-            if number(values, name) < least:
+            if float_value(values, name) < least:
                 return f"{name} = {values[name]} must be at least {least}"
         for name in self.positive:
-            if number(values, name) <= 0:
+            if float_value(values, name) <= 0:
                 return f"{name} = {values[name]} must be above 0"
         return None
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """Its programs."""
-        return tuple(_program.not_on_path(self.programs))
+        return tuple(not_on_path(self.programs))
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """Unknown before it runs."""

@@ -12,28 +12,264 @@ What the policies reach: nearly all memory is cc1's, and 85% of it is the heap o
 maps by itself. Transparent pages are given to it. A pool is not: gcc calls mmap without MAP_HUGETLB, and has no option
 for it (gcc/ggc-page.cc, alloc_anon). What malloc has comes from a pool, by glibc's tunable; but with it every shell and
 every `cat` takes a huge page too.
+
+What two builds must have in common: the sections of their object files. Pure.
+
+Projects that are built from a source archive: where it is, and how its tree is configured and made.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import re
-from collections.abc import Iterable, Mapping
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+
 from hugewise.machine import programs
+from hugewise.machine.loader import MAGIC, sections
 from hugewise.model.metric import COMMON, Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.quantity import format_size
-from hugewise.workloads import _projects
-from hugewise.workloads._elf import digests
+from hugewise.reading import believing
+from hugewise.workloads import _staged
 from hugewise.workloads._outputs import only
-from hugewise.workloads._parameters import Values, integer
-from hugewise.workloads._staged import StagedWorkload
+from hugewise.workloads._staged import StagedWorkload, Values, integer
 
-__all__ = ["WORKLOAD"]
+_ARCHIVES = (b"!<arch>\n", b"!<thin>\n")
+
+
+def digests(archive: bytes) -> dict[str, str]:
+    """By its path in the tar file `archive`: a digest of each object file's sections, and of each library's bytes.
+
+    Other files (sources, dependencies, text) are left out. Raises ValueError when it is no tar file.
+    """
+    found: dict[str, str] = {}
+    try:
+        with believing("the archive"), tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as members:
+            for member in members:
+                stream = members.extractfile(member) if member.isfile() else None
+                data = b"" if stream is None else stream.read()
+                if data.startswith(MAGIC):
+                    told = [(one.name, one.kind, hashlib.sha256(one.contents).hexdigest()) for one in sections(data)]
+                    found[member.name] = hashlib.sha256(repr(told).encode()).hexdigest()
+                elif data.startswith(_ARCHIVES):
+                    found[member.name] = hashlib.sha256(data).hexdigest()
+    except tarfile.TarError as error:
+        raise ValueError(f"not a tar file: {error}") from None
+    return found
+
+
+# Sources that no target below kernel/, mm/, lib/ and the like is made of. Kconfig files are kept: make looks at them.
+_NOT_NEEDED = (
+    "*/Documentation/*.*",
+    *(f"*/{folder}/*.[chS]" for folder in ("drivers", "sound", "fs", "net", "samples")),
+    "*/tools/testing/*",
+    "*/tools/perf/*",
+    "*.dts*",
+)
+_BY_THEMSELVES = ("block", "crypto", "init", "io_uring", "ipc", "kernel", "lib", "mm", "security")
+_ARCHITECTURES = (
+    *("alpha", "arc", "arm", "arm64", "csky", "hexagon", "ia64", "loongarch", "m68k", "microblaze", "mips", "nios2"),
+    *("openrisc", "parisc", "powerpc", "riscv", "s390", "sh", "sparc", "xtensa"),
+)
+_KEPT = {
+    "aarch64": ("arm64", "arm"),
+    "ppc64le": ("powerpc",),
+}  # the kernel's names where they differ, and what they use
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """How a source tree is had, configured and made.
+
+    target      what is made where the study does not say it
+    artefact    what is compared then
+    configure   the commands, from configuration and jobs
+    options     make's variables, from the tree's folder and the configuration
+    programs    that it needs beside those of every build, with their packages
+    headers     likewise
+    usual       where Debian puts the archive of its sources, and an image those that its guest was made with
+    lacking     what to say where there is no archive, and the package that has one
+    below       a target FOLDER/NAME is NAME of the makefile in that folder
+    parts       targets that need a part of the tree alone: what of the archive is not unpacked for them
+    """
+
+    target: str
+    artefact: str
+    configure: Callable[[str, int], list[tuple[str, ...]]]
+    options: Callable[[str, str], tuple[str, ...]]
+    programs: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    usual: str | None = None
+    lacking: Missing
+    below: bool = False
+    parts: Mapping[str, tuple[str, ...]] = {}
+
+
+def _configure_linux(config: str, jobs: int) -> list[tuple[str, ...]]:
+    return [("make", config or "tinyconfig"), ("make", f"-j{jobs}", "prepare", "scripts")]
+
+
+def _configure_gdb(config: str, jobs: int) -> list[tuple[str, ...]]:
+    """The top level alone: its parts are configured by make, which as published is timed."""
+    del jobs
+    options = config or "--disable-nls --disable-werror --disable-sim --without-python --without-guile"
+    return [("./configure", "--quiet", *options.split())]
+
+
+def _debug_options(tree: str, config: str) -> tuple[str, ...]:
+    del config
+    flags = f"-g -O2 -ffile-prefix-map={tree}=."
+    return (f"CFLAGS={flags}", f"CXXFLAGS={flags}", "MAKEINFO=true")
+
+
+def _own_flags(tree: str, config: str) -> tuple[str, ...]:
+    """Added to Lua's -O2."""
+    del tree
+    return (f"MYCFLAGS={config}",) if config else ()
+
+
+def _from_debian(whose: str, package: str) -> Missing:
+    return Missing(
+        f'{whose} sources: cp "$(hugewise guest source {package})" /usr/src/ puts them where they are looked for; or'
+        f" name an archive, source = '/path/to/{package}_VERSION.orig.tar.xz'"
+    )
+
+
+# GDB's programs and its other libraries, of which that of small functions needs none.
+_NOT_OF_LIBIBERTY = tuple(
+    f"*/{folder}"
+    for folder in (
+        *("bfd", "cpu", "gdb", "gdbserver", "gdbsupport", "gnulib", "libbacktrace", "libctf", "libdecnumber"),
+        *("libsframe", "opcodes", "readline", "sim", "texinfo", "zlib"),
+    )
+)
+
+_COMMON_PROGRAMS = {"make": "make", "gcc": "gcc", "tar": "tar", "xz": "xz-utils"}
+# gcc links nothing without the C library's part; a kernel too has programs that help to build it.
+_COMMON_HEADERS = {"stdio.h": "libc6-dev"}
+# Headers of linux: what configurations above the smallest one need.
+PROJECTS = {
+    "linux": Project(
+        target="mm/",
+        artefact="mm",
+        configure=_configure_linux,
+        options=lambda *_: (),
+        programs={"flex": "flex", "bison": "bison", "bc": "bc"},
+        headers={"libelf.h": "libelf-dev", "openssl/opensslv.h": "libssl-dev"},
+        usual="/usr/src/linux-source-*.tar.*",
+        lacking=Missing("the kernel's sources: /usr/src/linux-source-*.tar.* is not there", "linux-source"),
+    ),
+    "gdb": Project(
+        target="all-gdb",
+        artefact="gdb/gdb",
+        configure=_configure_gdb,
+        options=_debug_options,
+        programs={"g++": "g++", "flex": "flex", "bison": "bison", "cmp": "diffutils"},
+        headers={"gmp.h": "libgmp-dev", "mpfr.h": "libmpfr-dev"},
+        usual="/usr/src/gdb_*.orig.tar.*",
+        lacking=_from_debian("GDB's", "gdb"),
+        parts={"all-libiberty": _NOT_OF_LIBIBERTY},
+    ),
+    "lua": Project(
+        target="linux",  # 33 files, without readline
+        artefact="src",
+        configure=lambda *_: [],
+        options=_own_flags,
+        usual="/usr/src/lua5*.orig.tar.*",
+        lacking=_from_debian("Lua's", "lua5.4"),
+        below=True,
+    ),
+    "make": Project(
+        target="all",
+        artefact=".",
+        configure=lambda *_: [],
+        options=lambda *_: (),
+        lacking=Missing("the sources: name the archive, source = '/path/to/archive.tar.xz'"),
+    ),
+}
+
+
+def selected_project(values: Values) -> Project:
+    """The one that the parameters name."""
+    return PROJECTS[str(values["project"])]
+
+
+def source_archive(values: Values) -> str | None:
+    """The archive: as named, or the newest where Debian puts the project's sources; None where there is none."""
+    if values["source"]:
+        return str(values["source"])
+    pattern = selected_project(values).usual
+    return None if pattern is None else max(programs.matching(pattern), key=_version, default=None)
+
+
+def _version(path: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", Path(path).name)]
+
+
+def make_target(values: Values) -> str:
+    """What is made."""
+    return str(values["target"] or selected_project(values).target)
+
+
+def artefact_path(values: Values) -> str:
+    """What is compared: as named; the folder that a target is, or is of; the kernel, or the project's own program."""
+    if values["artefact"]:
+        return str(values["artefact"])
+    made = make_target(values)
+    if made.endswith("/"):
+        return made.rstrip("/")
+    if values["project"] == "gdb" and made != selected_project(values).target and made.startswith("all-"):
+        return made.removeprefix("all-")
+    return "vmlinux" if values["project"] == "linux" else selected_project(values).artefact
+
+
+def excluded_patterns(values: Values) -> tuple[str, ...]:
+    """Patterns of what is not unpacked: nothing, but for a target that is made of few folders."""
+    if make_target(values) in selected_project(values).parts:
+        return selected_project(values).parts[make_target(values)]
+    if values["project"] != "linux" or make_target(values).split("/")[0] not in _BY_THEMSELVES:
+        return ()
+    machine = programs.machine()
+    kept = _KEPT.get(machine, (machine.rstrip("0123456789le"), machine))
+    others = [f"*/arch/{name}/*.*" for name in _ARCHITECTURES if name not in kept]
+    return (*_NOT_NEEDED, *others)
+
+
+def missing_programs(values: Values) -> Iterator[Missing]:
+    """Programs and headers that a build needs and that are not there."""
+    yield from _staged.not_on_path({**_COMMON_PROGRAMS, **selected_project(values).programs}.items())
+    headers = _COMMON_HEADERS
+    if values["project"] != "linux" or (values["config"] or "tinyconfig") != "tinyconfig":
+        headers = {**headers, **selected_project(values).headers}
+    in_image = programs.place() is not None
+    for header, package in headers.items():
+        if in_image and programs.installed(package) is None:
+            yield Missing(f"{header}: no such header in the image", package)
+        if in_image:
+            continue
+        folders = [Path("/usr/include"), *Path("/usr/include").glob("*-linux-gnu*"), Path("/usr/local/include")]
+        if not any((folder / header).exists() for folder in folders):
+            yield Missing(f"{header}: no such header", package)
+
+
+def configure_commands(values: Values, jobs: int) -> list[tuple[str, ...]]:
+    """The commands that configure a tree, in its folder; what they make can be moved to another one."""
+    return selected_project(values).configure(str(values["config"]), jobs)
+
+
+def make_command(values: Values, tree: str, jobs: int) -> tuple[str, ...]:
+    """The command that makes the target in the tree, in that folder."""
+    made, wanted = selected_project(values), make_target(values)
+    folder, _, name = wanted.rpartition("/")
+    where, goal = (("-C", folder), name) if made.below and folder else ((), wanted)
+    return ("make", f"-j{jobs}", *where, goal, *made.options(tree, str(values["config"])))
+
 
 _DAY = 86400.0
 _LARGEST_FOR_EACH = 32 << 20
@@ -62,7 +298,7 @@ class Build(StagedWorkload):
     description = (
         "make -jN of Linux, GDB, Lua or any project, from a source archive; the result is held against a reference"
     )
-    choices = (("project", _projects.PROJECTS),)
+    choices = (("project", PROJECTS),)
     least = (("jobs", 0),)
     parameters = (
         Parameter("project", "text", "linux", "linux, gdb, lua, or make (any archive with a makefile)"),
@@ -117,25 +353,25 @@ class Build(StagedWorkload):
 
     def stand_ins(self, values: Values) -> tuple[str, ...]:
         """The small project, or the part of a large one, of guests that are emulated."""
-        if values["project"] == "gdb" and (made := _projects.target(values)) in _projects.project(values).parts:
+        if values["project"] == "gdb" and (made := make_target(values)) in selected_project(values).parts:
             return (f"{made} of GDB in place of all-gdb",)
         return ("Lua in place of GDB",) if values["project"] == "lua" else ()
 
     def missing(self, values: Values) -> tuple[Missing, ...]:
         """The archive, and what is needed to build it."""
-        if values["project"] not in _projects.PROJECTS:
+        if values["project"] not in PROJECTS:
             return ()
-        found = list(_projects.missing(values))
-        source = _projects.source(values)
+        found = list(missing_programs(values))
+        source = source_archive(values)
         if source is None:
-            found.append(_projects.project(values).lacking)
+            found.append(selected_project(values).lacking)
         elif not programs.within(source) and not Path(source).is_file():
             found.append(Missing(f"source = {source!r}: no such file"))
         return tuple(found)
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """Each job a compiler; 96 MiB are seen for the largest of the kernel, and 1 GiB for GDB's C++."""
-        large = values["project"] == "gdb" and not _projects.left_out(values)
+        large = values["project"] == "gdb" and not excluded_patterns(values)
         return _most_jobs(values) * (1 << 30 if large else 96 << 20)
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
@@ -144,8 +380,8 @@ class Build(StagedWorkload):
 
     def data(self, values: Values) -> Data:
         """The unpacked and configured tree; and what a build of it gave."""
-        source, artefact = str(_projects.source(values)), _projects.artefact(values)
-        left_out = _projects.left_out(values)
+        source, artefact = str(source_archive(values)), artefact_path(values)
+        left_out = excluded_patterns(values)
 
         def recipe(places: Places) -> Iterable[Act]:
             jobs = _jobs(values, places)
@@ -154,7 +390,7 @@ class Build(StagedWorkload):
             unpack = ("tar", "--extract", "--file", source, "--directory", "tree", "--strip-components=1")
             yield _step(places.data, "unpack", (*unpack, "--no-same-owner", *exclude))
             tree, other = f"{places.data}/tree", f"{places.data}/reference"
-            for number, argv in enumerate(_projects.configure(values, jobs), 1):
+            for number, argv in enumerate(configure_commands(values, jobs), 1):
                 yield _step(tree, f"configure-{number}", argv)
             if not values["reference"]:
                 yield Write(path="warm.c", text="int main(void) { return 0; }\n")
@@ -162,7 +398,7 @@ class Build(StagedWorkload):
                 yield _step(places.data, "remove", ("rm", "warm", "warm.c"))
                 return
             yield _step(places.data, "copy", ("cp", "-a", "tree", "reference"))
-            yield _step(other, "reference", _projects.make(values, other, jobs))
+            yield _step(other, "reference", make_command(values, other, jobs))
             yield _step(other, "files", (*_ALL_FILES, "-fprintf", f"{places.data}/{_FILES}", "%P\\n"))
             yield _step(other, "keep", _packed(f"{places.data}/{_REFERENCE}", artefact))
             yield _step(places.data, "remove", ("rm", "-r", "reference"))
@@ -172,7 +408,7 @@ class Build(StagedWorkload):
             "compiler": programs.stamp(programs.which("gcc") or ""),
             "project": str(values["project"]),
             "config": str(values["config"]),
-            "target": _projects.target(values),
+            "target": make_target(values),
             "artefact": artefact,
             "made": 1,
         }
@@ -192,14 +428,14 @@ class Build(StagedWorkload):
         """make alone is timed; then the tree is listed, and its artefact packed beside that of the reference."""
         tree = f"{places.data}/tree"
         timed = Launch(
-            argv=_projects.make(values, tree, _jobs(values, places)),
+            argv=make_command(values, tree, _jobs(values, places)),
             proof="twin",
             environment={**treatment.environment, **_FIXED},
             cwd=tree,
         )
         after = [
             _step(tree, "files", (*_ALL_FILES, "-printf", "%P\\n")),
-            _step(tree, "artefact", _packed(f"{places.run}/{_ARTEFACT}", _projects.artefact(values))),
+            _step(tree, "artefact", _packed(f"{places.run}/{_ARTEFACT}", artefact_path(values))),
         ]
         if values["reference"]:
             after.append(_step(places.data, "reference", ("cp", _REFERENCE, _FILES, places.run)))
@@ -222,7 +458,7 @@ class Build(StagedWorkload):
             facts["objects_sha256"] = hashlib.sha256(every.encode()).hexdigest()
             same = ("files", "objects_sha256")
         if not expected:
-            raise ValueError(f"{_projects.artefact(values)} has no object file or library in it: name another artefact")
+            raise ValueError(f"{artefact_path(values)} has no object file or library in it: name another artefact")
         used = outputs.sut
         why = "the build's CPU time was not counted by kind: no cgroup"
         return Reading(

@@ -6,8 +6,6 @@ from hugewise.model.metric import Metric
 from hugewise.model.workload import Parameter
 from hugewise.workloads._micro import ResidentMicro
 
-__all__ = ["WORKLOAD"]
-
 
 class Chase(ResidentMicro):
     """Pointer chase."""

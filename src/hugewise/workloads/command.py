@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hugewise.machine import layouts
+from hugewise.machine import loader
 from hugewise.model.metric import COMMON, Metric
 from hugewise.model.policy import Treatment, laid_pool
 from hugewise.model.workload import Launch, Missing, Parameter, ParameterValue, Proof, RunsAs
 from hugewise.workloads._micro import whole_pages
-from hugewise.workloads._program import named
-from hugewise.workloads._value import extract, metrics_of, named_in
-
-__all__ = ["WORKLOAD"]
+from hugewise.workloads._outputs import extract, metrics_of, named_in
+from hugewise.workloads._staged import missing_named
 
 
 class Command:
@@ -66,7 +64,7 @@ class Command:
             return (Missing("argv is empty: name the command as a list"),)
         prepare = _prepare(values)
         asked = [argv[0], *prepare[:1]]
-        return named(asked)
+        return missing_named(asked)
 
     def launch(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> Launch:
         """The command itself, with the treatment's variables in its environment."""
@@ -77,13 +75,13 @@ class Command:
         heap = values.get("pool_bytes", 0)
         assert isinstance(heap, int)
         # Of the same size in every arm, so that the heap is laid out alike.
-        environment = layouts.environment(treatment, heap)
+        environment = loader.environment(treatment, heap)
         return Launch(argv=argv, proof=chosen, environment=environment, prepare=_prepare(values))
 
     def unlaid(self, treatment: Treatment, values: Mapping[str, ParameterValue]) -> str | None:
         """The program must be one that the layout library can be loaded into."""
         argv = values.get("argv")
-        return layouts.unreached(argv, treatment) if isinstance(argv, tuple) and argv else None
+        return loader.unreached(argv, treatment) if isinstance(argv, tuple) and argv else None
 
     def named(self, values: Mapping[str, ParameterValue]) -> tuple[Metric, ...]:
         """The metrics that the values name. Raises ValueError when one is written wrongly."""

@@ -6,8 +6,6 @@ from hugewise.model.metric import Metric
 from hugewise.model.workload import Parameter
 from hugewise.workloads._micro import Micro
 
-__all__ = ["WORKLOAD"]
-
 
 class Fault(Micro):
     """First touch of fresh memory. The memory of the last round is held for the proof."""

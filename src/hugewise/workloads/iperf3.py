@@ -19,10 +19,7 @@ from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
 from hugewise.model.scene import Outputs, Places, Reading, Scene, Server, Step
 from hugewise.model.workload import Launch, Missing, Parameter
-from hugewise.workloads._parameters import Values, integer, number
-from hugewise.workloads._staged import StagedWorkload
-
-__all__ = ["WORKLOAD"]
+from hugewise.workloads._staged import StagedWorkload, Values, float_value, integer
 
 _HOST = "127.0.0.1"
 _ON_THE_WAY = 48 << 20  # bytes that the socket buffers of a stream can hold: Linux 6.18 lets a receiver have 32 MiB
@@ -63,7 +60,7 @@ class Iperf3(StagedWorkload):
 
     def refuses(self, treatment: Treatment, values: Values) -> str | None:
         """Pages of a pool reach nothing of it; values that cannot be."""
-        duration, streams = number(values, "duration"), integer(values, "streams")
+        duration, streams = float_value(values, "duration"), integer(values, "streams")
         if duration < 1:
             return f"duration = {duration:g} s must be at least 1 s"
         if not 1 <= streams <= 128:

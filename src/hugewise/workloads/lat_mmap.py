@@ -9,8 +9,6 @@ from hugewise.model.policy import Treatment
 from hugewise.model.workload import Parameter, ParameterValue
 from hugewise.workloads._micro import WITHOUT_OTHERS, Micro
 
-__all__ = ["WORKLOAD"]
-
 
 class LatMmap(Micro):
     """Cost of mapping, touching and unmapping a shared file (McVoy and Staelin, USENIX 1996).

@@ -13,19 +13,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hugewise.deployment import servers
+from hugewise.deployment import configuration
 from hugewise.machine import programs as at_hand
 from hugewise.model.metric import Metric
 from hugewise.model.pages import THP
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Far, Places, Reading, Server, Step, Write
+from hugewise.model.scene import Places, Reading, RemoteEndpoint, Server, Step, Write
 from hugewise.model.workload import Configuration, Missing, Parameter
 from hugewise.reading import whole
 from hugewise.workloads._keyvalue import GUARD, STEP, KeyValue, facts, parameters, program, tunables
 from hugewise.workloads._micro import whole_pages
-from hugewise.workloads._parameters import Values, integer
-
-__all__ = ["WORKLOAD"]
+from hugewise.workloads._staged import Values, integer
 
 _STAT = re.compile(r"^[ \t]*(?:#[ \t]*)?([a-z0-9_]+)[ \t]+(\S+)[ \t\r]*$", re.MULTILINE)
 _TOLD = ("version", "curr_items", "evictions", "bytes", "limit_maxbytes", "hash_bytes", "threads")
@@ -122,7 +120,7 @@ class Memcached(KeyValue):
 
     def configuration(self, treatment: Treatment, values: Values) -> Configuration:
         """glibc's variables, and memcached's own large pages where the arm had them."""
-        return _environment(treatment, values), (servers.memcached(),) if values["large_pages"] else ()
+        return _environment(treatment, values), (configuration.memcached(),) if values["large_pages"] else ()
 
     def ask(self, number: int, places: Places) -> tuple[str, ...]:
         """All that `stats` tells: by its own tool, which knows no password; else by what perl is told to say to it."""
@@ -134,7 +132,7 @@ class Memcached(KeyValue):
         """What is said to it after its password, which every connection has to tell."""
         return None if places.far is None else f"{places.data}/{_ASK}"
 
-    def guards(self, far: Far) -> tuple[Write, ...]:
+    def guards(self, far: RemoteEndpoint) -> tuple[Write, ...]:
         """The server's accounts, the load generator's file, and what is said to it."""
         told = f"{_ACCOUNT} {far.password}"
         return (

@@ -12,8 +12,6 @@ from hugewise.model.policy import Treatment
 from hugewise.model.workload import Parameter, ParameterValue
 from hugewise.workloads._micro import WITHOUT_OTHERS, Micro, whole_pages
 
-__all__ = ["WORKLOAD"]
-
 _SLOTS = 1024  # of the probe's
 
 

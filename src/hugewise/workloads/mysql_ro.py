@@ -5,24 +5,130 @@ of every index is read through the server before the measured part, and the quer
 that the whole pool is hot. Where attempts take turns, a log of every transaction tells which of them count.
 
 Sources: sysbench 1.0, oltp_common.lua; the published read-only runs (LPC 2024) name neither sizes nor a server version.
+
+sysbench with a log of every transaction, as its own report cannot tell the parts of a run apart.
+
+A script of ours stands before the test: sysbench runs Lua, and calls `event` for each transaction. Ends and times are
+kept in memory and written at the end, so that nothing is written while transactions are timed. The form is pgbench's,
+one file a thread: see `_transaction_log`. It ends the test when a file is there, with its report, as sysbench itself
+knows only its time.
+
+Sources: sysbench 1.0, src/lua (`event`, which ends its thread by anything but nil or false, `thread_done`,
+`sysbench.tid`); LuaJIT, ffi; clock_gettime(2), access(2).
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Data, Far, Outputs, Places, Reading, Scene, Step, Window, Write, counted
+from hugewise.model.scene import (
+    Act,
+    Data,
+    Outputs,
+    Places,
+    Reading,
+    RemoteEndpoint,
+    Scene,
+    Step,
+    Window,
+    Write,
+    counted,
+)
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
-from hugewise.workloads import _mariadb, _outputs, _sysbench_log, _sysbench_oltp
-from hugewise.workloads._parameters import Values, integer, number
-from hugewise.workloads._staged import StagedWorkload
-from hugewise.workloads._sysbench_oltp import OltpRun
-from hugewise.workloads._transaction_log import QUANTILES, UNTIMED, measured
+from hugewise.workloads import _mariadb, _outputs
+from hugewise.workloads._outputs import QUANTILES, UNTIMED, OltpRun, measured
+from hugewise.workloads._staged import StagedWorkload, Values, float_value, integer
 
-__all__ = ["WORKLOAD", "data_bytes"]
+LOGS = re.compile(r"transactions\.\d+")
+
+_NAME, _ENOUGH = "logged.lua", "enough"
+_SCRIPT = """\
+require(os.getenv("HUGEWISE_TEST"))
+
+local ffi = require("ffi")
+ffi.cdef[[
+struct hugewise_time { int64_t s; int64_t ns; };
+struct hugewise_transaction { double ended; double took; };
+int hugewise_clock(int clock, struct hugewise_time *now) __asm__("clock_gettime");
+int hugewise_access(const char *path, int mode) __asm__("access");
+]]
+local REALTIME, MONOTONIC, ROWS, PAUSE = 0, 1, 65536, 10000
+local time = ffi.new("struct hugewise_time")
+local pages, rows, used = {}, nil, ROWS
+
+local function microseconds(clock)
+   ffi.C.hugewise_clock(clock, time)
+   return tonumber(time.s) * 1e6 + tonumber(time.ns) * 1e-3
+end
+
+-- Taken once: a clock that somebody sets moves no transaction out of its turn.
+local to_wall = microseconds(REALTIME) - microseconds(MONOTONIC)
+local transaction, done = event, thread_done
+local enough, looked = os.getenv("HUGEWISE_ENOUGH"), 0
+
+function event(thread)
+   local begun = microseconds(MONOTONIC)
+   -- Not each time: a look would be part of what is timed.
+   if begun - looked > PAUSE then
+      looked = begun
+      if ffi.C.hugewise_access(enough, 0) == 0 then
+         return true
+      end
+   end
+   local said = transaction(thread)
+   if used == ROWS then
+      rows, used = ffi.new("struct hugewise_transaction[?]", ROWS), 0
+      pages[#pages + 1] = rows
+   end
+   local row = rows[used]
+   local now = microseconds(MONOTONIC)
+   row.took, row.ended = now - begun, now + to_wall
+   used = used + 1
+   return said
+end
+
+function thread_done(thread)
+   local file = assert(io.open(os.getenv("HUGEWISE_LOG") .. "." .. sysbench.tid, "w"))
+   for page, rows in ipairs(pages) do
+      for at = 0, (page == #pages and used or ROWS) - 1 do
+         local number, seconds = (page - 1) * ROWS + at + 1, math.floor(rows[at].ended / 1e6)
+         local rest = math.floor(rows[at].ended - seconds * 1e6)
+         file:write(string.format("%d %d %.0f 0 %d %06d\\n", sysbench.tid, number, rows[at].took, seconds, rest))
+      end
+   end
+   file:close()
+   return done(thread)
+end
+"""
+
+
+def script_text() -> Write:
+    """The script, to be written below the data."""
+    return Write(_NAME, _SCRIPT)
+
+
+def stop_file_path() -> Write:
+    """What ends the test, to be written below the data."""
+    return Write(_ENOUGH, "")
+
+
+def script_path(places: Places) -> str:
+    """What sysbench is given in place of the test's name."""
+    return f"{places.data}/{_NAME}"
+
+
+def script_environment(test: str, places: Places) -> dict[str, str]:
+    """What the script has to know: the test that it stands for, where its logs go, and what ends it."""
+    return {
+        "HUGEWISE_TEST": test,
+        "HUGEWISE_LOG": f"{places.run}/transactions",
+        "HUGEWISE_ENOUGH": f"{places.data}/{_ENOUGH}",
+    }
+
 
 _DATABASE = "sbtest"
 _TESTS = {
@@ -154,7 +260,7 @@ class MysqlReadOnly(StagedWorkload):
         size, keep = integer(values, "buffer_pool"), values["keep_thp"] is True
         window, timed = _timed(places, values)
         return Scene(
-            before=(*(() if window is None else (_sysbench_log.script(),)), *_guards(places.far)),
+            before=(*(() if window is None else (script_text(),)), *_guards(places.far)),
             servers=(_mariadb.server(installation, places, treatment, size, keep=keep),),
             warm=(
                 _mariadb.warmed(installation, places, _DATABASE, _tables(values)),
@@ -164,13 +270,13 @@ class MysqlReadOnly(StagedWorkload):
             ),
             timed=timed,
             window=window,
-            enough=None if window is None else _sysbench_log.enough(),
+            enough=None if window is None else stop_file_path(),
             after=(_mariadb.status(installation, places, "ended"),),
         )
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
         """Rates and latencies of the whole run, from sysbench's own report; of what counts, from the log of turns."""
-        run = _sysbench_oltp.read(outputs.stdout())
+        run = _outputs.read(outputs.stdout())
         done = _logged(outputs, run, integer(values, "threads")) if _outputs.in_turns(outputs) else _whole(outputs, run)
         metrics = dict(done.metrics)
         absent = dict(done.absent)
@@ -206,14 +312,14 @@ class MysqlReadOnly(StagedWorkload):
 
 def _timed(places: Places, values: Values) -> tuple[Window | None, Launch]:
     """sysbench, for the duration; in turns with a log of every transaction, until all have had theirs."""
-    duration = number(values, "duration")
+    duration = float_value(values, "duration")
     if not places.idle:
         options = (f"--time={math.ceil(duration)}", "--report-interval=1")
         return None, Launch(argv=_sysbench(places, values, "run", *options), proof="live")
     seconds = math.ceil(_LEAD_S + duration + _TAIL_S + places.idle)
     test, argv = _TESTS[str(values["test"])][0], _sysbench(places, values, "run", f"--time={seconds}")
-    logged = (argv[0], _sysbench_log.path(places), *argv[2:])
-    environment = _sysbench_log.environment(test, places)
+    logged = (argv[0], script_path(places), *argv[2:])
+    environment = script_environment(test, places)
     return Window(_LEAD_S, duration), Launch(argv=logged, proof="live", environment=environment)
 
 
@@ -234,7 +340,7 @@ def _whole(outputs: Outputs, run: OltpRun) -> Reading:
 
 def _logged(outputs: Outputs, run: OltpRun, threads: int) -> Reading:
     """What the log says of the turns. All transactions have as many queries."""
-    seen = measured(outputs.files(_sysbench_log.LOGS), outputs.begin, outputs.end, outputs.parts)
+    seen = measured(outputs.files(LOGS), outputs.begin, outputs.end, outputs.parts)
     rate, logged = seen.transactions / counted(outputs.parts), seen.regular + seen.clients  # warm-ups are in it, too
     problem = None
     if seen.clients != threads:
@@ -264,7 +370,7 @@ def _tables(values: Values) -> list[str]:
 _OPTIONS = "sysbench.conf"
 
 
-def _guards(far: Far | None) -> tuple[Write, ...]:
+def _guards(far: RemoteEndpoint | None) -> tuple[Write, ...]:
     """The server's, and the client's file of options with the password."""
     if far is None:
         return ()
@@ -274,7 +380,7 @@ def _guards(far: Far | None) -> tuple[Write, ...]:
     )
 
 
-def _where(far: Far | None, places: Places) -> tuple[str, ...]:
+def _where(far: RemoteEndpoint | None, places: Places) -> tuple[str, ...]:
     if far is None:
         return (f"--mysql-socket={_mariadb.socket(places)}", f"--mysql-user={_mariadb.SUPERUSER}")
     return (

@@ -23,14 +23,11 @@ from hugewise.model.policy import Treatment
 from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Window
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.reading import figure, whole
-from hugewise.workloads import _analytic, _outputs, _pgbench_script, _postgres, _postgres_settings, _postgres_warm
-from hugewise.workloads._parameters import Values, integer, number
+from hugewise.workloads import _outputs, _pgbench_script, _postgres
+from hugewise.workloads._outputs import QUANTILES, UNTIMED, MeasuredPart, measured
 from hugewise.workloads._pgbench_script import MODES
-from hugewise.workloads._postgres_warm import EXTENSIONS
-from hugewise.workloads._staged import StagedWorkload
-from hugewise.workloads._transaction_log import QUANTILES, UNTIMED, MeasuredPart, measured
-
-__all__ = ["WORKLOAD", "database_bytes", "lead"]
+from hugewise.workloads._postgres import EXTENSIONS
+from hugewise.workloads._staged import StagedWorkload, Values, float_value, integer
 
 _DATABASE = "pgbench"
 # A row for each page is left free: else the first update of a page moves its row to a new page at the end and adds to
@@ -72,14 +69,14 @@ def _analyses(values: Values) -> bool:
 
 
 def _bytes_per_scale(values: Values) -> int:
-    return _analytic.BYTES_PER_SCALE if _analyses(values) else _BYTES_PER_SCALE
+    return _pgbench_script.BYTES_PER_SCALE if _analyses(values) else _BYTES_PER_SCALE
 
 
 def _scale(values: Values) -> int:
     """The scale factor: as given, or by the size that the database shall have."""
     if given := integer(values, "scale"):
         return given
-    wanted = number(values, "database_share") * integer(values, "shared_buffers")
+    wanted = float_value(values, "database_share") * integer(values, "shared_buffers")
     return max(1, round((wanted - _BYTES_OF_EMPTY) / _bytes_per_scale(values)))
 
 
@@ -91,7 +88,7 @@ def _share(values: Values) -> int:
     """Transactions that each client does, where work is given and no time; else 0. Of queries that differ all, as often
     as each other.
     """
-    kinds = len(_analytic.QUERIES) if _analyses(values) else 1
+    kinds = len(_pgbench_script.QUERIES) if _analyses(values) else 1
     return kinds * math.ceil(integer(values, "transactions") / (kinds * max(1, _clients(values))))
 
 
@@ -102,9 +99,9 @@ def database_bytes(values: Values) -> int:
 
 def lead(values: Values, cpus: int) -> float:
     """Seconds before the measured part: as given, or enough for every client to touch what the database fills."""
-    if given := number(values, "lead"):
+    if given := float_value(values, "lead"):
         return given
-    return _postgres_warm.lead(_mapped(values), cpus)
+    return _postgres.lead(_mapped(values), cpus)
 
 
 def _mapped(values: Values) -> int:
@@ -182,7 +179,7 @@ class Pgbench(StagedWorkload):
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The buffers with what the server keeps of them (6% seen), and every backend's own."""
-        own = _BYTES_PER_CLIENT + (_HASHES * _analytic.WORK_MEM if _analyses(values) else 0)
+        own = _BYTES_PER_CLIENT + (_HASHES * _pgbench_script.WORK_MEM if _analyses(values) else 0)
         return integer(values, "shared_buffers") * 106 // 100 + integer(values, "clients") * own
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
@@ -192,10 +189,10 @@ class Pgbench(StagedWorkload):
     def _settings(self, values: Values) -> dict[str, str]:
         buffers, given = integer(values, "shared_buffers"), str(values["settings"])
         work = _share(values) * _clients(values)
-        chosen = _postgres_settings.between_checkpoints(number(values, "duration"))
-        chosen |= _postgres_settings.calm(work * _WAL_PER_TRANSACTION, buffers) if work else {}
-        chosen |= _analytic.SETTINGS if _analyses(values) else {}
-        return _postgres_settings.settings(buffers, _clients(values), given, chosen)
+        chosen = _postgres.between_checkpoints(float_value(values, "duration"))
+        chosen |= _postgres.calm(work * _WAL_PER_TRANSACTION, buffers) if work else {}
+        chosen |= _pgbench_script.SETTINGS if _analyses(values) else {}
+        return _postgres.settings(buffers, _clients(values), given, chosen)
 
     def configuration(self, treatment: Treatment, values: Values) -> Configuration:
         """The server's own settings."""
@@ -214,7 +211,7 @@ class Pgbench(StagedWorkload):
             yield _postgres.server(installation, places, _MAKING, keep=True)
             yield _postgres.psql(installation, places, "create", f"CREATE DATABASE {_DATABASE}")
             if analyses:
-                made = _analytic.statements(scale)
+                made = _pgbench_script.statements(scale)
                 yield _postgres.psql(installation, places, "tables", *made, database=_DATABASE, timeout=86400)
             else:
                 own = ("-i", "-q", "-I", "dtgvp", "-F", str(_FILL_FACTOR), "-s", str(scale), _DATABASE)
@@ -254,7 +251,7 @@ class Pgbench(StagedWorkload):
     def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
         """The server under the treatment; pgbench beside it until the pages are proven."""
         installation = _postgres.installed(str(values["postgres"]))
-        mode, duration = str(values["mode"]), number(values, "duration")
+        mode, duration = str(values["mode"]), float_value(values, "duration")
         before = lead(values, len(places.sut))
         clients, share = _clients(values), _share(values)
         chosen = {**self._settings(values), **_postgres.paging(treatment)}
@@ -277,7 +274,7 @@ class Pgbench(StagedWorkload):
             _DATABASE,
         )
         facts = "SELECT pg_database_size(current_database()), pg_current_wal_insert_lsn() - '0/0'"
-        tables = _analytic.NAMES if _analyses(values) else _TABLES
+        tables = _pgbench_script.NAMES if _analyses(values) else _TABLES
         prewarm = [f"SELECT pg_prewarm('{name}')" for name in tables]
         return Scene(
             before=(_pgbench_script.script(mode, share, places), *(() if far is None else _postgres.guards(far))),

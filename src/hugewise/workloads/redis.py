@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import re
 
-from hugewise.deployment import servers
+from hugewise.deployment import configuration
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Far, Places, Reading, Server, Step, Write
+from hugewise.model.scene import Places, Reading, RemoteEndpoint, Server, Step, Write
 from hugewise.model.workload import Configuration, Parameter
 from hugewise.reading import whole
 from hugewise.workloads._keyvalue import (
@@ -29,9 +29,7 @@ from hugewise.workloads._keyvalue import (
     tunables,
 )
 from hugewise.workloads._micro import whole_pages
-from hugewise.workloads._parameters import Values, integer
-
-__all__ = ["WORKLOAD"]
+from hugewise.workloads._staged import Values, integer
 
 _INFO = re.compile(r"^([a-z0-9_]+):(.*?)\r?$", re.MULTILINE)
 _TOLD = ("redis_version", "mem_allocator", "used_memory", "used_memory_rss", "maxmemory", "evicted_keys")
@@ -130,7 +128,7 @@ class Redis(KeyValue):
 
     def configuration(self, treatment: Treatment, values: Values) -> Configuration:
         """The allocator's variables, and whether it may have transparent huge pages."""
-        return _environment(treatment, values), (servers.redis(disable_thp=bool(values["disable_thp"])),)
+        return _environment(treatment, values), (configuration.redis(disable_thp=bool(values["disable_thp"])),)
 
     def beside(self, values: Values, places: Places) -> tuple[Step, ...]:
         """The background save of each instance."""
@@ -157,7 +155,7 @@ class Redis(KeyValue):
         """After its password, which every connection has to tell."""
         return _stdin("INFO", places)
 
-    def guards(self, far: Far) -> tuple[Write, ...]:
+    def guards(self, far: RemoteEndpoint) -> tuple[Write, ...]:
         """The server's configuration, the client's file, and what is said to redis-cli."""
         return (
             Write(_CONFIGURATION, f"requirepass {far.password}\n", private=True),

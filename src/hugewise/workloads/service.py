@@ -4,31 +4,114 @@ The server is started anew for every attempt, under the treatment, and waited fo
 untimed; then the load is timed, from its launch to its exit. The load is no part of what is treated. In the commands
 `{port}` stands for a TCP port that is free on the loopback, `{folder}` for an empty folder of the attempt's own, so
 that several of them can be there at once. No shell is involved.
+
+How a service is written: by what it is known to be up, and what stands in its commands for ports and folders. Pure.
+
+tcp:PORT     one of its processes listens at that port
+unix:PATH    the same at a unix socket (`@NAME`: one of no file)
+line:REGEX   it has printed something that this matches
+exec:CMD     this command succeeds; it is split as a shell does it, and no shell is involved. Where it names {port},
+             nobody else may hold that port: who listens there answers for the service, or its success says nothing
+(empty)      it listens: at {port} where its command has that, else anywhere
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import shlex
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
-from hugewise.machine import layouts, programs
+from hugewise.machine import loader, programs
 from hugewise.model.metric import OPERATIONS, Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Outputs, Places, Reading, Scene, Server, Step
-from hugewise.model.workload import Configuration, Launch, Missing, Parameter, RunsAs
+from hugewise.model.scene import OutputReady, Outputs, Places, PortReady, Reading, Scene, Server, Step
+from hugewise.model.workload import MARKS, Configuration, Launch, Missing, Parameter, RunsAs
 from hugewise.quantity import format_size
+from hugewise.reading import shown
 from hugewise.workloads._micro import whole_pages
-from hugewise.workloads._outputs import cpu_us
+from hugewise.workloads._outputs import cpu_us, extract, metrics_of, named_in
 from hugewise.workloads._own_pool import files, server_of
-from hugewise.workloads._parameters import Values, integer, number
-from hugewise.workloads._program import named
-from hugewise.workloads._service import READY, asked_at, filled_in, ready, variables
-from hugewise.workloads._staged import StagedWorkload
-from hugewise.workloads._value import extract, metrics_of, named_in
+from hugewise.workloads._staged import StagedWorkload, Values, float_value, integer, missing_named
 
-__all__ = ["WORKLOAD"]
+READY = "tcp:PORT, unix:PATH, line:REGEX or exec:COMMAND"
+
+_PORT, _FOLDER = MARKS
+_ASKING_S = 10.0
+_LAST_PORT = 65_535
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OURS = "glibc.malloc.hugetlb="
+
+
+def filled_in(words: Sequence[str], places: Places) -> tuple[str, ...]:
+    """A command with the port and the folder of an attempt; no other braces mean anything."""
+    port = str(places.ports[0]) if places.ports else _PORT
+    return tuple(word.replace(_PORT, port).replace(_FOLDER, places.data) for word in words)
+
+
+def ready(text: str, server: Sequence[str], places: Places) -> Step | PortReady | OutputReady:
+    """What says that the server is up. Raises ValueError with how it is written."""
+    kind, _, rest = text.partition(":")
+    if not text:
+        named = any(_PORT in word for word in server)
+        return PortReady(port=places.ports[0] if named and places.ports else None)
+    (put,) = filled_in((rest,), places)
+    match kind:
+        case "tcp" if put.isascii() and put.isdigit() and 0 < int(put) <= _LAST_PORT:
+            return PortReady(port=int(put))
+        case "unix" if put.startswith(("/", "@")):
+            return PortReady(path=put)
+        case "line" if put:
+            _check(rest)
+            return OutputReady(rest)
+        case "exec" if put.strip():
+            argv = filled_in(split(rest), places)
+            return Step(name="ready", argv=argv, timeout=_ASKING_S, cwd=places.cwd)
+    raise ValueError(f"{shown(text)}: write {READY}")
+
+
+def asked_at(text: str, places: Places) -> int | None:
+    """The port of the attempt's own at which the command of `exec:` asks; None where it names none."""
+    kind, _, rest = text.partition(":")
+    return places.ports[0] if kind == "exec" and _PORT in rest and places.ports else None
+
+
+def _check(pattern: str) -> None:
+    """Raises ValueError where it is no pattern."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            re.compile(pattern, re.MULTILINE)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"line:{shown(pattern)} is not a regular expression: {error}") from None
+
+
+def split(command: str) -> tuple[str, ...]:
+    """The words of a command, as a shell would split them; nothing else of a shell is done. Raises ValueError."""
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise ValueError(f"{shown(command)}: {str(error)[:1].lower()}{str(error)[1:]}") from None
+    if not words or not words[0]:
+        raise ValueError(f"{shown(command)} names no program")
+    return words
+
+
+def variables(given: Sequence[str]) -> dict[str, str]:
+    """The variables NAME=VALUE. Raises ValueError where one is none, or is the treatment's."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or _NAME.fullmatch(name) is None:
+            raise ValueError(f"{shown(text)} is not NAME=VALUE")
+        if name == "GLIBC_TUNABLES" and _OURS in value:
+            raise ValueError(f"{_OURS.rstrip('=')} belongs to the treatment: it cannot be given")
+        found[name] = value
+    return found
+
 
 _SIGNALS: Mapping[str, Literal["TERM", "INT", "QUIT"]] = {"TERM": "TERM", "INT": "INT", "QUIT": "QUIT"}
 _HEAP_UNIT = 2 << 20  # layouts are of whole huge pages
@@ -117,11 +200,11 @@ class Service(StagedWorkload):
         if isinstance(how, Step):
             commands.append(how.argv)
         names = dict.fromkeys(argv[0] for argv in commands if argv)
-        return named(names)
+        return missing_named(names)
 
     def unlaid(self, treatment: Treatment, values: Values) -> str | None:
         """The server must be a program that the layout library can be loaded into."""
-        return layouts.unreached(self._argv(values, "server"), treatment)
+        return loader.unreached(self._argv(values, "server"), treatment)
 
     def pooled(self, treatment: Treatment, values: Values) -> int:
         """As named by the user, in whole pages."""
@@ -164,16 +247,16 @@ class Service(StagedWorkload):
         told = dict.fromkeys(treatment.environment, "") if values["own_pool"] else treatment.environment
         both = {**own, **{name: _joined(name, value, own) for name, value in told.items()}}
         heap = whole_pages(integer(values, "pool_bytes"), max(treatment.target.size, _HEAP_UNIT))
-        fill = Step(name="fill", argv=command("fill"), timeout=number(values, "fill_within"), cwd=places.cwd)
+        fill = Step(name="fill", argv=command("fill"), timeout=float_value(values, "fill_within"), cwd=places.cwd)
         server = Server(
             name="server",
             argv=command("server"),
             ready=ready(str(values["ready"]), self._argv(values, "server"), places),
             port=asked_at(str(values["ready"]), places),
-            environment=layouts.environment(msgspec.structs.replace(treatment, environment=both), heap),
-            ready_within=number(values, "ready_within"),
+            environment=loader.environment(msgspec.structs.replace(treatment, environment=both), heap),
+            ready_within=float_value(values, "ready_within"),
             stop=_SIGNALS[str(values["stop"])],
-            patience=number(values, "stop_within"),
+            patience=float_value(values, "stop_within"),
             named="tree",
             cwd=places.cwd,
         )

@@ -23,10 +23,7 @@ from hugewise.model.scene import Outputs, Places, Reading, Scene, Step
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.reading import UnreadableError, believing, figure
 from hugewise.workloads._micro import whole_pages
-from hugewise.workloads._parameters import Values, integer
-from hugewise.workloads._staged import StagedWorkload
-
-__all__ = ["WORKLOAD", "SpecRow", "results"]
+from hugewise.workloads._staged import StagedWorkload, Values, integer
 
 _CSV = re.compile(r"CPU2017\.\d+\..*\.csv")
 _TABLE = "Full Results Table"

@@ -19,10 +19,7 @@ from hugewise.model.scene import Outputs, Places, Reading, Scene
 from hugewise.model.workload import Launch, Parameter
 from hugewise.reading import figure, whole
 from hugewise.workloads._micro import WITHOUT_OTHERS, whole_pages
-from hugewise.workloads._parameters import Values, integer
-from hugewise.workloads._staged import StagedWorkload
-
-__all__ = ["WORKLOAD"]
+from hugewise.workloads._staged import StagedWorkload, Values, integer
 
 _VERSION = re.compile(r"^sysbench (\S+)", re.MULTILINE)
 _THREADS = re.compile(r"^Number of threads: (\d+)$", re.MULTILINE)

@@ -24,18 +24,10 @@ from hugewise.model.policy import Treatment
 from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Step, Window
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.reading import whole
-from hugewise.workloads import (
-    _mariadb,
-    _outputs,
-    _postgres,
-    _postgres_warm,
-    _tpcc_client,
-    _tpcc_output,
-)
-from hugewise.workloads._parameters import Values, integer, number
-from hugewise.workloads._postgres_warm import EXTENSIONS
-from hugewise.workloads._staged import StagedWorkload
-from hugewise.workloads._tpcc_servers import (
+from hugewise.workloads import _mariadb, _outputs, _postgres, _tpcc
+from hugewise.workloads._postgres import EXTENSIONS
+from hugewise.workloads._staged import StagedWorkload, Values, float_value, integer
+from hugewise.workloads._tpcc import (
     BYTES_PER_WAREHOUSE,
     LOG,
     grows,
@@ -46,8 +38,6 @@ from hugewise.workloads._tpcc_servers import (
     serve_mariadb,
     serve_postgres,
 )
-
-__all__ = ["WORKLOAD"]
 
 _GO_TPC = "1.0.12"
 _BYTES_OF_EMPTY = 100_000_000
@@ -158,7 +148,7 @@ class Tpcc(StagedWorkload):
         server = (
             _mariadb.missing(folder) if values["server"] == "mariadb" else _postgres.missing(folder, (), EXTENSIONS)
         )
-        return (*server, *_tpcc_client.missing(values))
+        return (*server, *_tpcc.missing(values))
 
     def memory(self, treatment: Treatment, values: Values) -> int:
         """The part of the buffers that the warehouses fill with what a run adds (all of a pool), and the rest."""
@@ -236,10 +226,10 @@ class Tpcc(StagedWorkload):
                 Step(name=_LEAD, argv=("echo", str(lead))),  # for who reads the seconds of the client
             ),
             timed=Launch(
-                argv=_tpcc_client.command(values, places, "run", lead + length + _TAIL),
+                argv=_tpcc.client_command(values, places, "run", lead + length + _TAIL),
                 proof="live",
                 cwd=str(values["sysbench_tpcc"]) or None,
-                environment=_tpcc_client.environment(values, places),
+                environment=_tpcc.environment(values, places),
             ),
             window=Window(lead, length),
         )
@@ -248,13 +238,13 @@ class Tpcc(StagedWorkload):
         """Rates of the measured part from the client's report of every second; of a given work, of all its run."""
         work = _work(values)
         if work:
-            seen = _tpcc_output.go_tpc_whole(outputs.stdout(), _outputs.thawed(outputs))
+            seen = _tpcc.go_tpc_whole(outputs.stdout(), _outputs.thawed(outputs))
         else:
             lead, length = whole(outputs.stdout(_LEAD), "the lead"), _length(values)
             if values["sysbench_tpcc"]:
-                seen = _tpcc_output.sysbench(outputs.stdout(), lead, length)
+                seen = _tpcc.sysbench(outputs.stdout(), lead, length)
             else:
-                seen = _tpcc_output.go_tpc(outputs.stdout(), lead, length, lead + length + _TAIL)
+                seen = _tpcc.go_tpc(outputs.stdout(), lead, length, lead + length + _TAIL)
         metrics: dict[str, float | None] = dict.fromkeys(metric.name for metric in self.metrics)
         metrics |= {
             "tpm_total": seen.transactions * 60 / seen.seconds,
@@ -294,7 +284,7 @@ class Tpcc(StagedWorkload):
         )
 
 
-def _other_work(seen: _tpcc_output.MeasuredTransactions, work: int) -> str | None:
+def _other_work(seen: _tpcc.MeasuredTransactions, work: int) -> str | None:
     """Why it did not do the work that it was given, which all arms are to do alike; None where it did."""
     if seen.transactions + seen.errors < work:
         return f"{seen.transactions} transactions were made of {work}"
@@ -320,12 +310,12 @@ def _given(treatment: Treatment, values: Values, places: Places) -> Scene:
         warm=(
             *warm,
             Step(
-                name="warm-up", argv=_tpcc_client.command(values, places, "run", count=before), timeout=3600.0, far=True
+                name="warm-up", argv=_tpcc.client_command(values, places, "run", count=before), timeout=3600.0, far=True
             ),
             Step(name="cpus", argv=("nproc",), far=True),
             _mariadb.size(installation, places, "begun"),
         ),
-        timed=Launch(argv=_tpcc_client.command(values, places, "run", count=work), proof="live"),
+        timed=Launch(argv=_tpcc.client_command(values, places, "run", count=work), proof="live"),
         after=(_mariadb.size(installation, places, "ended"),),
     )
 
@@ -340,11 +330,11 @@ def _lead(values: Values, cpus: int) -> int:
     """Seconds before the measured part, whole ones as clients report them: as given, or enough for every backend of
     PostgreSQL to touch what the warehouses fill, and for one process alone to settle.
     """
-    if given := number(values, "lead"):
+    if given := float_value(values, "lead"):
         return math.ceil(given)
     if values["server"] == "mariadb":
         return _SETTLING
-    return math.ceil(_postgres_warm.lead(integer(values, "connections") * _filled(values), cpus))
+    return math.ceil(_postgres.lead(integer(values, "connections") * _filled(values), cpus))
 
 
 def _filled(values: Values) -> int:
@@ -354,7 +344,7 @@ def _filled(values: Values) -> int:
 
 def _length(values: Values) -> int:
     """Seconds of the measured part, whole ones."""
-    return math.ceil(number(values, "duration"))
+    return math.ceil(float_value(values, "duration"))
 
 
 WORKLOAD = Tpcc()

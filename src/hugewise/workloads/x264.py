@@ -3,6 +3,12 @@
 As in the study of mTHP on Arm servers (LPC 2024): every instance transcodes all clips; inputs, outputs and the program
 lie in tmpfs; *upload* takes lossless clips to CRF 18 in one pass, *vod* takes CRF 18 clips to a constant bitrate in
 two. What comes out is the same, byte for byte, in all arms: raw H.264 with ffmpeg's bitexact flags.
+
+Commands in a file, one a line, for `xargs -L 1`: how several processes are started at once without a shell. Pure.
+
+Source: xargs(1), findutils: arguments are separated by blanks; a backslash takes the next character as it is.
+
+The clips that are transcoded: synthetic ones, or a folder of the user's (vbench). Pure, but for its listing.
 """
 
 from __future__ import annotations
@@ -13,6 +19,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from hugewise.machine import programs
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
@@ -20,14 +28,110 @@ from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Ste
 from hugewise.model.workload import Launch, Parameter
 from hugewise.quantity import format_size
 from hugewise.reading import figure, whole
-from hugewise.workloads import _arguments, _clips
-from hugewise.workloads._clips import Clip
 from hugewise.workloads._micro import whole_pages
 from hugewise.workloads._outputs import only
-from hugewise.workloads._parameters import Values, number
-from hugewise.workloads._staged import StagedWorkload
+from hugewise.workloads._staged import StagedWorkload, Values, float_value
 
-__all__ = ["WORKLOAD"]
+_SPECIAL = re.compile(r"([\s\"'\\])")
+
+
+def argument_lines(commands: Iterable[Sequence[str]]) -> str:
+    """The file's text. Raises ValueError for an argument that no line can hold."""
+    written = []
+    for command in commands:
+        for word in command:
+            if "\n" in word or not word:
+                raise ValueError(f"{word!r} cannot be an argument in a file for xargs")
+        written.append(" ".join(_SPECIAL.sub(r"\\\1", word) for word in command))
+    return "".join(f"{line}\n" for line in written)
+
+
+def sequential_command(path: str) -> tuple[str, ...]:
+    """The command that runs the commands in the file `path` one after the other, and fails when one of them does."""
+    return ("xargs", "-a", path, "-L", "1", "env")
+
+
+def pinned_command(path: str, count: int) -> tuple[str, ...]:
+    """The command that runs `count` lines at once, each of which is a CPU and the command that is pinned to it."""
+    return ("xargs", "-a", path, "-P", str(count), "-L", "1", "taskset", "-c")
+
+
+_SUFFIXES = (".mkv", ".mp4", ".mov", ".y4m", ".avi", ".webm")
+# As vbench names its clips: chicken_3840x2160_30.mkv.
+_NAME = re.compile(r"(.+)_(\d+)x(\d+)_(\d+(?:\.\d+)?)")
+_FOLDERS = {"upload": "crf0", "vod": "crf18"}
+
+
+class Clip(msgspec.Struct, frozen=True, kw_only=True):
+    """One input: its size in pixels, frames a second, and where it comes from.
+
+    graph    of ffmpeg's lavfi, for a synthetic one; None: the file at `path`
+    frames   its length; None where it is a file
+    """
+
+    title: str
+    width: int
+    height: int
+    rate: str
+    graph: str | None = None
+    frames: int | None = None
+    path: str | None = None
+
+    @property
+    def pixels(self) -> int:
+        """Of a frame."""
+        return self.width * self.height
+
+    @property
+    def file(self) -> str:
+        """What the input is called among an attempt's data."""
+        return f"{self.title}_{self.width}x{self.height}_{self.rate}.mkv" if self.path is None else Path(self.path).name
+
+
+# At length 1: from a test card, which is easy, to noise, which is hard. All of them are functions of the frame's number
+# and of the seeds named here.
+_CELLS = "ratio=0.1:mold=10:random_seed=1:life_color=#00ff00:death_color=#c83232"
+_CARD = "testsrc2=size=854x480:rate=30"
+_ZOOM = "mandelbrot=size=1280x720:rate=25"
+_LIFE = f"life=size=960x540:rate=60:{_CELLS},scale=1920:1080:flags=neighbor"
+_NOISE = "testsrc2=size=3840x2160:rate=50,noise=alls=5:allf=t:all_seed=7"
+_SYNTHETIC = (
+    Clip(title="card", width=854, height=480, rate="30", frames=60, graph=_CARD),
+    Clip(title="zoom", width=1280, height=720, rate="25", frames=30, graph=_ZOOM),
+    Clip(title="cells", width=1920, height=1080, rate="60", frames=12, graph=_LIFE),
+    Clip(title="noise", width=3840, height=2160, rate="50", frames=4, graph=_NOISE),
+)
+
+
+def synthetic_clips(length: float) -> tuple[Clip, ...]:
+    """480p to 2160p, 25 to 60 frames a second, easy to hard; their frames times `length`."""
+    return tuple(
+        msgspec.structs.replace(each, frames=max(1, round((each.frames or 0) * length))) for each in _SYNTHETIC
+    )
+
+
+def clips_in_folder(path: str, profile: str) -> tuple[Clip, ...]:
+    """The clips in `path`, or in its `crf0` (profile upload) or `crf18` (vod) as vbench has them, by name.
+
+    Raises ValueError: no such folder, no clips in it, or a clip whose name does not say its size.
+    """
+    top = Path(path).expanduser()
+    inner = top / _FOLDERS[profile]
+    place = inner if inner.is_dir() else top
+    if not place.is_dir():
+        raise ValueError(f"{path}: there is no such folder")
+    found = []
+    for file in sorted(place.iterdir()):
+        if file.suffix in _SUFFIXES:
+            match = _NAME.fullmatch(file.stem)
+            if match is None:
+                raise ValueError(f"{file}: its name does not say its size, as in chicken_3840x2160_30.mkv")
+            title, width, height, rate = match.groups()
+            found.append(Clip(title=title, width=int(width), height=int(height), rate=rate, path=str(file.resolve())))
+    if not found:
+        raise ValueError(f"{place}: there are no clips in it ({', '.join(_SUFFIXES)})")
+    return tuple(found)
+
 
 _CRF = "18"
 # The published target, 16,588,800 b/s for 3840x2160, is 2 bits a second for each pixel of a frame.
@@ -116,11 +220,11 @@ class X264(StagedWorkload):
             commands = _transcodes(
                 "bin/ffmpeg", clips, profile, preset, inputs="clips", prefix="reference", logs="pass"
             )
-            yield Write("reference.args", _arguments.lines(commands))
+            yield Write("reference.args", argument_lines(commands))
             compared = _comparisons("bin/ffmpeg", clips, inputs="clips", outputs="reference", stats="reference")
-            yield Write("compare.args", _arguments.lines(compared))
+            yield Write("compare.args", argument_lines(compared))
             for name in ("reference", "compare"):
-                argv = _arguments.in_turn(f"{name}.args")
+                argv = sequential_command(f"{name}.args")
                 yield Step(name=name, argv=argv, cwd=places.data, timeout=86400.0)
             rest = ("pass-{:03d}-0.log", "pass-{:03d}-0.log.mbtree", "reference-{:03d}.progress")
             left = [name.format(index) for index in range(len(clips)) for name in rest]
@@ -147,8 +251,8 @@ class X264(StagedWorkload):
         for place, cpu in enumerate(places.sut):
             name = f"instance-{place:03d}"
             own = _transcodes(program, clips, profile, preset, inputs=inputs, prefix=f"out-{place:03d}", logs=name)
-            written.append(Write(name, _arguments.lines(own)))
-            instances.append((str(cpu), *_arguments.in_turn(f"{places.data}/{name}")))
+            written.append(Write(name, argument_lines(own)))
+            instances.append((str(cpu), *sequential_command(f"{places.data}/{name}")))
         compared = _comparisons(program, clips, inputs=inputs, outputs="out-000", stats="psnr")
         references = [
             f"{places.data}/reference-{index:03d}.{kind}" for index in range(len(clips)) for kind in ("h264", "psnr")
@@ -156,18 +260,18 @@ class X264(StagedWorkload):
         return Scene(
             before=(
                 *written,
-                Write("instances", _arguments.lines(instances)),
-                Write("compare", _arguments.lines(compared)),
+                Write("instances", argument_lines(instances)),
+                Write("compare", argument_lines(compared)),
                 Step(name="references", argv=("cp", "-t", places.run, "--", *references)),
             ),
             timed=Launch(
-                argv=_arguments.one_per_cpu(f"{places.data}/instances", len(places.sut)),
+                argv=pinned_command(f"{places.data}/instances", len(places.sut)),
                 proof="twin",
                 environment=treatment.environment,
                 cwd=places.run,
             ),
             after=(
-                Step(name="psnr", argv=_arguments.in_turn(f"{places.data}/compare"), cwd=places.run, timeout=86400.0),
+                Step(name="psnr", argv=sequential_command(f"{places.data}/compare"), cwd=places.run, timeout=86400.0),
             ),
         )
 
@@ -213,7 +317,7 @@ class X264(StagedWorkload):
 def _chosen(values: Values) -> tuple[Clip, ...]:
     """The clips of a cell. Raises ValueError as `_clips.folder` does."""
     given = str(values["clips"])
-    return _clips.folder(given, str(values["profile"])) if given else _clips.synthetic(number(values, "length"))
+    return clips_in_folder(given, str(values["profile"])) if given else synthetic_clips(float_value(values, "length"))
 
 
 def _instances() -> int:

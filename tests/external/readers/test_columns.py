@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from hugewise.external.loading import recognise
+from hugewise.external.analyze import recognise
 from hugewise.external.reader import Ask, DataError
 from hugewise.external.readers import columns, discover
 from tests.build import known

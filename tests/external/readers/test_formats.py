@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hugewise.external.loading import load, recognise
+from hugewise.external.analyze import load, recognise
 from hugewise.external.reader import Ask, DataError, Series
 from hugewise.external.readers import discover
 from tests import golden

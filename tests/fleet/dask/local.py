@@ -12,10 +12,10 @@ from hugewise import reading
 from hugewise.errors import HostLostError
 from hugewise.fleet import inventory
 from hugewise.fleet.dask.engine import DaskEngine
-from hugewise.fleet.entries import HostEntry
 from hugewise.fleet.installation import THIS
-from hugewise.fleet.kept import WorkerAt
-from hugewise.fleet.orders import Assignment
+from hugewise.fleet.inventory import HostEntry
+from hugewise.fleet.protocol import Assignment
+from hugewise.fleet.spool import WorkerAt
 
 __all__ = ["ADDRESSES", "FLEET", "NOWHERE", "Local", "listening", "opened"]
 

@@ -14,10 +14,9 @@ import pytest
 from msgspec.structs import replace
 
 from hugewise.errors import HostLostError, HugewiseError, UserError
-from hugewise.fleet.breath import obeying
 from hugewise.fleet.dask.engine import DaskEngine
-from hugewise.fleet.orders import Assignment, AssignmentSeen, ForgetOrder, Greeting, HelloOrder, LookOrder
-from hugewise.fleet.worker import process
+from hugewise.fleet.protocol import Assignment, AssignmentSeen, ForgetOrder, Greeting, HelloOrder, LookOrder
+from hugewise.fleet.worker import obeying, process
 from tests.fleet.dask.local import COORDINATOR, NOWHERE, Local, listening, opened
 from tests.wait import until
 

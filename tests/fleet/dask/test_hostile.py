@@ -18,10 +18,10 @@ import pytest
 
 from hugewise.errors import HugewiseError
 from hugewise.fleet.certificates import Identity
-from hugewise.fleet.dask import sealing, settings
+from hugewise.fleet.dask import settings
 from hugewise.fleet.dask.engine import DaskEngine
 from hugewise.fleet.dask.worker import WorkerSettings
-from hugewise.fleet.orders import Assignment, AssignmentSeen, LookOrder
+from hugewise.fleet.protocol import Assignment, AssignmentSeen, LookOrder
 from tests.fleet.dask.local import NOWHERE, Local
 from tests.wait import until
 
@@ -298,15 +298,15 @@ def test_an_answer_that_its_host_did_not_seal_is_none(engine: DaskEngine, local:
 
 
 def test_an_answer_is_sealed_for_one_order_and_one_host() -> None:
-    key, other = sealing.key(), sealing.key()
-    asked = sealing.asked(b"order")
-    assert sealing.opened(asked) == b"order"
-    back = sealing.sealed(key, asked, b"answer")
-    assert sealing.checked(key, asked, back) == b"answer"
-    assert sealing.checked(other, asked, back) is None
-    assert sealing.checked(key, sealing.asked(b"order"), back) is None
-    assert sealing.checked(key, asked, back[:-1] + b"R") is None
-    assert sealing.checked(key, asked, b"") is None
+    key, other = settings.key(), settings.key()
+    asked = settings.seal_order(b"order")
+    assert settings.opened(asked) == b"order"
+    back = settings.sealed(key, asked, b"answer")
+    assert settings.checked(key, asked, back) == b"answer"
+    assert settings.checked(other, asked, back) is None
+    assert settings.checked(key, settings.seal_order(b"order"), back) is None
+    assert settings.checked(key, asked, back[:-1] + b"R") is None
+    assert settings.checked(key, asked, b"") is None
 
 
 def test_no_file_of_the_folder_that_the_coordinator_is_in_is_run(engine: DaskEngine, began_in: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hugewise.errors import UserError
 from hugewise.host.local_host import LocalHost
-from hugewise.machine import layouts
+from hugewise.machine import loader
 from hugewise.model.pages import PageSizes
 from hugewise.policies import _thp
 from tests.requirements import need, need_program
@@ -24,7 +24,7 @@ HUGE = 2 << 20
 def library() -> str:
     """The path of the layout library, which a test needs."""
     try:
-        return str(layouts.find())
+        return str(loader.find())
     except UserError as error:
         need(False, f"{error.message} ({error.hint})")
         raise

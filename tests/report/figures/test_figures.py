@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from hugewise.analysis.changes import value_of
 from hugewise.model.results import Results
 from hugewise.report.figures.coverage import coverage, kind_label, kind_order
-from hugewise.report.figures.distribution import distribution
+from hugewise.report.figures.distribution import distribution, means
 from hugewise.report.figures.effects import effects, overview
-from hugewise.report.figures.means import means
-from hugewise.report.figures.points import points, value_of
-from hugewise.report.figures.theme import colours
-from hugewise.report.figures.time_order import time_order
+from hugewise.report.figures.tail import time_order
+from hugewise.report.figures.theme import colours, points
 from hugewise.report.images import render
 from tests.build.results import example
 

@@ -9,14 +9,11 @@ from msgspec.structs import replace
 
 from hugewise.model.results import Results
 from hugewise.report.document import figures
-from hugewise.report.figures.bars import bars
-from hugewise.report.figures.factors import FactorGroup, groups, level, levels, numeric, setting
-from hugewise.report.figures.histogram import histogram
-from hugewise.report.figures.lines import lines
-from hugewise.report.figures.points import points
-from hugewise.report.figures.theme import arm_marks, colours
+from hugewise.report.figures.distribution import histogram
+from hugewise.report.figures.levels import FactorGroup, bars, groups, level, levels, lines, numeric, setting
+from hugewise.report.figures.theme import arm_marks, colours, points
 from hugewise.report.images import render
-from hugewise.report.study import report
+from hugewise.report.write import report
 from tests.build.restated import OPS, cell, lpc, percona_2018, run
 from tests.build.results import HOSTILE, example
 

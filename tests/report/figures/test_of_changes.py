@@ -18,11 +18,10 @@ from hugewise.model.results import CellResult, Results
 from hugewise.model.trial import Attempt
 from hugewise.report.figures.heat import caption, heat, heat_rows
 from hugewise.report.figures.pareto import front, pareto, trades
-from hugewise.report.figures.points import points
 from hugewise.report.figures.tail import of_attempts, of_operations
-from hugewise.report.figures.theme import colours
+from hugewise.report.figures.theme import colours, points
 from hugewise.report.images import inline, render
-from hugewise.report.sections.trades import trades_table
+from hugewise.report.sections.cell import trades_table
 from tests.build.few_blocks import demo
 from tests.build.operations import with_operations
 from tests.build.results import plain

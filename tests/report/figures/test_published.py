@@ -12,7 +12,7 @@ from hugewise.report.figures.published import held, published
 from hugewise.report.figures.theme import colours
 from hugewise.report.images import inline, render
 from hugewise.report.sections import beside
-from hugewise.report.study import report
+from hugewise.report.write import report
 from tests.build import known
 from tests.build.restated import EVERY, lkml, lpc, percona_2018, redhat
 

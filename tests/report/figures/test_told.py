@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from hugewise.model.over_time import ArmOverTime
 from hugewise.report.figures.backed import backed
-from hugewise.report.figures.over_time import latencies, pages
+from hugewise.report.figures.over_time import latencies, pages, within
 from hugewise.report.figures.theme import colours
-from hugewise.report.figures.within import within
 from hugewise.report.images import inline, render
 from tests.build.few_blocks import demo
 from tests.report.figures.test_within import with_series

@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 
-from hugewise.report.figures.bars import bars
+from hugewise.report.figures.distribution import means
 from hugewise.report.figures.effects import effects
-from hugewise.report.figures.factors import groups
-from hugewise.report.figures.lines import lines
-from hugewise.report.figures.means import means
-from hugewise.report.figures.theme import colours
-from hugewise.report.figures.whiskers import arrows, fit, span
+from hugewise.report.figures.levels import bars, groups, lines
+from hugewise.report.figures.theme import arrows, colours, fit, span
 from tests.build.few_blocks import two_blocks
 
 

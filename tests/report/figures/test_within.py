@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from hugewise.model.results import Results
+from hugewise.report.figures.over_time import seconds, within
 from hugewise.report.figures.theme import colours
-from hugewise.report.figures.within import seconds, within
 from hugewise.report.images import render
 from tests.build.results import example
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hugewise.audit.asked import Wish, knob_wishes, pool_wishes, turned
 from hugewise.audit.facts import HostFacts
+from hugewise.audit.inventory import RequestedValue, knob_wishes, pool_wishes, turned
 from hugewise.audit.rule import Hit, Rule, collected
 from hugewise.model.pages import HUGETLB, THP
 from hugewise.quantity import format_size
@@ -18,7 +18,7 @@ _TMPFILES = "tmpfiles.d(5)"
 _SYSCTL = "sysctl.d(5)"
 
 
-def _told(wishes: list[Wish]) -> str:
+def _told(wishes: list[RequestedValue]) -> str:
     return ", ".join(f"{one.by} says {one.value} ({one.where})" for one in wishes)
 
 

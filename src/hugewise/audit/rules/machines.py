@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hugewise.audit.facts import HostFacts
 from hugewise.audit.rule import Hit, Rule, collected
-from hugewise.model.domain import Domain
+from hugewise.model.guest import Domain
 from hugewise.quantity import format_size, readable_size
 
 RULES: list[Rule] = []

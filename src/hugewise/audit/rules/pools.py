@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hugewise.audit.asked import boot_pools, pool_wishes
 from hugewise.audit.facts import HostFacts
+from hugewise.audit.inventory import boot_pools, pool_wishes
 from hugewise.audit.rule import Hit, Rule, collected, unit_of
 from hugewise.quantity import format_size, readable_size
 

@@ -11,8 +11,6 @@ from hugewise.external.reader import DataError, Series, readable
 from hugewise.model.metric import Metric
 from hugewise.reading import figure
 
-__all__ = ["Gathered", "RunFigures"]
-
 
 @dataclass
 class RunFigures:

@@ -18,9 +18,7 @@ import numpy as np
 from hugewise.external.reader import Ask, DataError, Labels, Series, head_of
 from hugewise.model.metric import Direction, Metric
 from hugewise.reading import UnreadableError, figure, shown
-from hugewise.stats.numbers import Numbers
-
-__all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
+from hugewise.stats.method import Numbers
 
 NAME = "columns"
 DESCRIPTION = "CSV or Parquet with one row a measurement (--value COLUMN, --arm-column, --block, --order, --session)"

@@ -14,8 +14,6 @@ from hugewise.external.reader import Ask, DataError, Series, readable, text_of
 from hugewise.model.metric import Direction, Metric
 from hugewise.reading import figure, shown
 
-__all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
-
 NAME = "go-benchmark"
 DESCRIPTION = "Go benchmark text (go test -bench), as benchstat reads it"
 

@@ -14,9 +14,7 @@ import numpy as np
 from hugewise import reading
 from hugewise.external.reader import Ask, DataError, Series, json_of, readable
 from hugewise.model.metric import Metric
-from hugewise.stats.numbers import Numbers
-
-__all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
+from hugewise.stats.method import Numbers
 
 NAME = "hyperfine"
 DESCRIPTION = "hyperfine --export-json"

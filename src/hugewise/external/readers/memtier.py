@@ -15,8 +15,6 @@ from hugewise.external.readers._text import RunFigures
 from hugewise.model.metric import Metric
 from hugewise.reading import UnreadableError, figure, number
 
-__all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
-
 NAME = "memtier"
 DESCRIPTION = "memtier_benchmark --json-out-file"
 

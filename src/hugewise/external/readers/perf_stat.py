@@ -20,8 +20,6 @@ from hugewise.external.readers._text import RunFigures
 from hugewise.model.metric import Metric
 from hugewise.reading import UnreadableError
 
-__all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
-
 NAME = "perf-stat"
 DESCRIPTION = "perf stat -x, or perf stat -j (also with -I or --append)"
 

@@ -17,8 +17,6 @@ from hugewise.external.readers._text import Gathered
 from hugewise.model.metric import Metric
 from hugewise.reading import UnreadableError, figure, shown
 
-__all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
-
 NAME = "pgbench"
 DESCRIPTION = "pgbench's summary, its log (-l), or its aggregated log (--aggregate-interval)"
 

@@ -12,8 +12,6 @@ from hugewise.external.reader import Ask, Series, text_of
 from hugewise.external.readers._text import Gathered
 from hugewise.model.metric import Metric
 
-__all__ = ["DESCRIPTION", "NAME", "read", "recognises"]
-
 NAME = "sysbench"
 DESCRIPTION = "sysbench's text output, one or more runs in a file"
 

@@ -1,8 +1,16 @@
-"""Dask distributed as the engine of a fleet: see the package for how it is set."""
+"""Dask distributed as the engine of a fleet: see the package for how it is set.
+
+The process of Dask's scheduler, as the coordinator has it.
+
+Starting a worker on a host, over the caller's own ssh: its keys go in on standard input, and nothing else does.
+"""
 
 from __future__ import annotations
 
 import importlib
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,17 +22,67 @@ import msgspec
 
 from hugewise import reading
 from hugewise.errors import HostLostError, HugewiseError
-from hugewise.fleet import orders
-from hugewise.fleet.certificates import Authority
-from hugewise.fleet.dask import sealing, settings, task
-from hugewise.fleet.dask.child import SchedulerChild
+from hugewise.fleet import protocol
+from hugewise.fleet.certificates import Authority, Identity
+from hugewise.fleet.dask import settings, worker
+from hugewise.fleet.dask.scheduler import SchedulerSettings
 from hugewise.fleet.dask.worker import WorkerSettings
-from hugewise.fleet.entries import HostEntry
-from hugewise.fleet.inventory import Inventory
-from hugewise.fleet.orders import HostAnswer, HostOrder
+from hugewise.fleet.engine import over_ssh
+from hugewise.fleet.inventory import HostEntry, Inventory
+from hugewise.fleet.protocol import HostAnswer, HostOrder
 from hugewise.visible import printable
 
-__all__ = ["DaskEngine", "StartWorker"]
+_MODULE: Final = "hugewise.fleet.dask.scheduler"
+
+
+class SchedulerChild:
+    """Started, and at `address` (tls://...) when this returns. Raises HugewiseError where it is not."""
+
+    def __init__(self, identity: Identity, address: str, port: int | None) -> None:
+        self._running = subprocess.Popen(
+            [sys.executable, "-P", "-m", _MODULE],  # of no folder that the coordinator is in
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd="/",
+            start_new_session=True,
+        )
+        told = SchedulerSettings(identity=identity, address=address, port=port)
+        assert self._running.stdin is not None and self._running.stdout is not None
+        with suppress(OSError):  # it has ended: what it said tells why
+            self._running.stdin.write(msgspec.json.encode(told) + b"\n")
+            self._running.stdin.flush()
+        said = self._running.stdout.readline().decode(errors="replace").strip()
+        word, _, rest = said.partition(" ")
+        if word != "at":
+            self.end()
+            raise HugewiseError(
+                f"Dask's scheduler cannot listen at {address}{'' if port is None else f' port {port}'}:"
+                f" {rest or 'it ended without a word'}",
+                hint="[fleet] address is one of this machine's own, and port a free one",
+            )
+        self.address = rest
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._running.pid
+
+    def ended(self) -> str | None:
+        """How it ended; None while it lives."""
+        status = self._running.poll()
+        if status is None:
+            return None
+        return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+
+    def end(self) -> None:
+        """End it: it keeps nothing."""
+        self._running.kill()
+        self._running.wait()
+        for pipe in (self._running.stdin, self._running.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
 
 StartWorker = Callable[[HostEntry, bytes], None]
 """Have `hugewise fleet work` on a host, with these bytes as its standard input, and return when it says `registered`.
@@ -102,9 +160,9 @@ class DaskEngine:
         client = self._client
         if client is None or host not in self._present:
             raise HostLostError(f"{host}: no worker is registered{supervised.told}", hint=supervised.hint)
-        asked = sealing.asked(orders.encode(order))
+        asked = settings.seal_order(protocol.encode(order))
         try:
-            answer = sealing.checked(supervised.seal, asked, self._answer(client, host, asked, timeout))
+            answer = settings.checked(supervised.seal, asked, self._answer(client, host, asked, timeout))
         except TimeoutError:
             supervised.silent(time.monotonic())
             raise HostLostError(f"{host} gave no answer within {timeout:g} s") from None
@@ -112,14 +170,14 @@ class DaskEngine:
         if answer is None:
             raise HugewiseError(f"{host}: what came back is not this host's answer: another one may have made it")
         try:
-            return orders.decode_answer(answer)
+            return protocol.decode_answer(answer)
         except reading.UnreadableError as error:
             raise HugewiseError(f"{host}: what it answered is no answer: {error}") from None
 
     def _answer(self, client: Any, host: str, order: bytes, timeout: float) -> bytes:
         future = None
         try:
-            future = client.submit(task.obey, order, resources=settings.resource(host), retries=0, pure=False)
+            future = client.submit(worker.obey, order, resources=settings.resource(host), retries=0, pure=False)
             found = future.result(timeout)
         except TimeoutError:
             raise
@@ -254,7 +312,7 @@ class _Supervised:
 
     def __init__(self, entry: HostEntry) -> None:
         self.entry = entry
-        self.seal = sealing.key()
+        self.seal = settings.key()
         self.silences = 0
         self.busy = True  # the first start is asked for by who makes this
         self.told = ""
@@ -289,3 +347,21 @@ class _Supervised:
         self.told, self.hint = f": {error.message}", error.hint
         self._next = now + self._pause
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
+
+
+_PATIENCE_S = 120.0
+_MOST = 1 << 16
+
+
+def starting_over_ssh(inventory: Inventory) -> StartWorker:
+    """What starts the workers of the hosts in an inventory."""
+
+    def start(host: HostEntry, told: bytes) -> None:
+        words = [f"{inventory.installation(host)}/bin/hugewise", "fleet", "work"]
+        found = over_ssh(host, words, told, timeout=_PATIENCE_S, most=_MOST)
+        if found.status:
+            said = found.said.decode(errors="replace").strip() or found.why
+            hint = "install it there: hugewise fleet provision, or name its folder with installation = ..."
+            raise HugewiseError(f"its worker cannot be started: {printable(said)[:500]}", hint=hint)
+
+    return start

@@ -25,8 +25,6 @@ from hugewise.fleet.certificates import Identity
 from hugewise.fleet.dask import settings
 from hugewise.visible import say
 
-__all__ = ["SchedulerSettings", "main"]
-
 # Operations of a connection, and whose: all others that Dask's scheduler knows are not there.
 _COORDINATOR: Final = ("register-client", "gather", "identity", "hosts")
 _HOST: Final = {

@@ -5,6 +5,10 @@ gone, and the coordinator starts another one. A new one of the same fleet ends a
 orders are obeyed in the spool, by keepers that are processes of their own.
 
 It is bound to the housekeeping CPU, but for the orders themselves, since a keeper inherits that.
+
+The one function that Dask ever carries: what a worker does with an order.
+
+Its scheduler loads this module too, to find it: it imports nothing of Dask or of the machine.
 """
 
 from __future__ import annotations
@@ -25,16 +29,29 @@ from hugewise import beneath, reading
 from hugewise.errors import HugewiseError
 from hugewise.files import storing, write_whole
 from hugewise.fleet.certificates import Identity
-from hugewise.fleet.dask import sealing, settings, task
-from hugewise.fleet.delivery import delivered
-from hugewise.fleet.kept import WorkerAt
-from hugewise.fleet.place import usual_spool
-from hugewise.fleet.spool import have_spool
-from hugewise.fleet.waking import waking
+from hugewise.fleet.dask import settings
+from hugewise.fleet.engine import delivered
+from hugewise.fleet.host_agent import have_spool
+from hugewise.fleet.protocol import usual_spool
+from hugewise.fleet.sigcont_watchdog import start_watchdog
+from hugewise.fleet.spool import WorkerAt
 from hugewise.fleet.worker import process
 from hugewise.visible import say
 
-__all__ = ["WorkerSettings", "main", "own_place"]
+_obeyed: list[Callable[[bytes], bytes]] = []
+
+
+def set_worker(function: Callable[[bytes], bytes]) -> None:
+    """In a worker: who answers orders from now on."""
+    _obeyed[:] = [function]
+
+
+def obey(order: bytes) -> bytes:
+    """The answer to an order, both as `fleet.orders` encodes them. Raises RuntimeError where this is no worker."""
+    if not _obeyed:
+        raise RuntimeError("this process obeys no orders")
+    return _obeyed[0](order)
+
 
 _MOST: Final = 1 << 20  # bytes of what it is told
 _CONNECTING_S: Final = 30.0
@@ -174,7 +191,7 @@ async def _work(told: WorkerSettings, folder: Path, says: int) -> None:
             self.periodic_callbacks["heartbeat"].callback_time = _RARELY_MS  # the scheduler asks for each half second
 
     everywhere = os.sched_getaffinity(0)
-    task.obeyed_by(_obeying(told, everywhere))
+    set_worker(_obeying(told, everywhere))
     _bound(told.cpu)
     worker = QuietWorker(
         told.scheduler,
@@ -198,7 +215,7 @@ async def _work(told: WorkerSettings, folder: Path, says: int) -> None:
         ) from None
     here = process(os.getpid())
     if here is not None:
-        waking(here.pid, here.start)
+        start_watchdog(here.pid, here.start)
     _say(says, "registered")
     os.close(says)
     await worker.finished()
@@ -212,13 +229,13 @@ def _obeying(told: WorkerSettings, everywhere: set[int]) -> Callable[[bytes], by
         os.sched_setaffinity(0, everywhere)
         try:
             answer = delivered(
-                sealing.opened(order),
+                settings.opened(order),
                 installation=told.installation,
                 spool_folder=told.spool,
                 root=told.root,
                 worker=os.getpid(),
             )
-            return sealing.sealed(told.seal, order, answer)
+            return settings.sealed(told.seal, order, answer)
         finally:
             os.sched_setaffinity(0, bound)
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import msgspec
 
 from hugewise.errors import UserError
-from hugewise.guests.debian import Say
-from hugewise.guests.kernels import build, own, packages, source, store, tools
-from hugewise.guests.kernels import config as configs
-from hugewise.guests.kernels.config import SymbolDifference
-from hugewise.guests.kernels.recipe import RECIPES, SUITE, Recipe
+from hugewise.guests.kernels import build, packages, source, store
+from hugewise.guests.kernels import store as configs
+from hugewise.guests.kernels.source import RECIPES, SUITE, Recipe
+from hugewise.guests.kernels.store import SymbolDifference
 from hugewise.model.guest import Architecture, Kernel
 from hugewise.model.workload import Missing
 from hugewise.study.guest import KernelUse
+from hugewise.unprivileged import Say
 
 __all__ = [
     "BUILD_CPU_MIN",
@@ -63,13 +63,13 @@ def available(use: KernelUse, arch: Architecture, suite: str) -> Kernel | None:
     Raises UserError where it is a file that cannot be a guest's kernel, or a recipe that there is not.
     """
     if use.path is not None:
-        return own.kernel(use.name, use.path, use.modules, arch)
+        return packages.kernel(use.name, use.path, use.modules, arch)
     if use.build is not None:
         wanted = recipe(use.build, arch)
         # Which build is meant depends on the compiler.
-        found = None if tools.missing(arch) else store.find(build.asked(wanted, use.suite or SUITE))
+        found = None if build.missing_tools(arch) else store.find(build.build_key(wanted, use.suite or SUITE))
     else:
-        found = store.find(packages.asked(_package(use), arch, suite))
+        found = store.find(packages.package_key(_package(use), arch, suite))
     return None if found is None else _named(found, use)
 
 
@@ -84,7 +84,7 @@ def provide(use: KernelUse, arch: Architecture, suite: str, say: Say) -> Kernel:
         return found
     if use.build is not None:
         chosen, place = recipe(use.build, arch), use.suite or SUITE
-        wanted = build.asked(chosen, place)
+        wanted = build.build_key(chosen, place)
         found = build.provide(chosen, source.of_debian(place, arch, say), wanted, say)
     else:
         found = packages.provide(_package(use), arch, suite, say)
@@ -93,7 +93,7 @@ def provide(use: KernelUse, arch: Architecture, suite: str, say: Say) -> Kernel:
 
 def missing(use: KernelUse, arch: Architecture) -> tuple[Missing, ...]:
     """What this machine lacks to build the kernel. Also of one that was built: which build is meant, compilers say."""
-    return () if use.build is None else tools.missing(arch)
+    return () if use.build is None else build.missing_tools(arch)
 
 
 def recipe(name: str, arch: Architecture) -> Recipe:

@@ -3,11 +3,14 @@
 A fragment is checked against the configuration that comes out of it: the kernel's own tools drop what they do not know
 or what cannot be, and say nothing. Who builds and when is not in the image, so that the same source, fragments and
 compiler give the same kernel.
+
+What building a kernel needs of this machine, and which compiler it has.
 """
 
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import re
 import resource
@@ -16,21 +19,100 @@ import signal
 import subprocess
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
+from hugewise import unprivileged
 from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.guests import cache
-from hugewise.guests.debian import Say
-from hugewise.guests.kernels import config as configs
-from hugewise.guests.kernels import modules, store, tools
-from hugewise.guests.kernels.recipe import Recipe
-from hugewise.guests.kernels.source import BUILD_DISK, KernelSource
-from hugewise.guests.workshop import workshop
-from hugewise.model.guest import Architecture, Kernel
+from hugewise.guests.kernels import modules, store
+from hugewise.guests.kernels import store as configs
+from hugewise.guests.kernels.source import BUILD_DISK, KernelSource, Recipe
+from hugewise.guests.sandbox import workshop
+from hugewise.model.guest import HARDWARE, Architecture, Kernel
+from hugewise.model.workload import Missing
 from hugewise.quantity import format_duration
+from hugewise.unprivileged import Say
 
-__all__ = ["asked", "log_of", "provide", "refused"]
+# make's ARCH, its target, and the image that it makes.
+ARCH: Mapping[Architecture, str] = {"x86-64": "x86_64", "arm64": "arm64"}
+IMAGES: Mapping[Architecture, tuple[str, str]] = {
+    "x86-64": ("bzImage", "arch/x86/boot/bzImage"),
+    "arm64": ("Image", "arch/arm64/boot/Image"),
+}
+_PACKAGES: Mapping[str, str] = {
+    "make": "make",
+    "gcc": "gcc",
+    "ld": "binutils",
+    "flex": "flex",
+    "bison": "bison",
+    "bc": "bc",
+    "perl": "perl",
+    "tar": "tar",
+    "xz": "xz-utils",
+    "gzip": "gzip",
+    "dpkg-deb": "dpkg",
+}
+# objtool, which x86 kernels are built with, reads ELF files with this library.
+_HEADERS: Mapping[Architecture, tuple[tuple[str, str], ...]] = {"x86-64": (("gelf.h", "libelf-dev"),), "arm64": ()}
+
+
+def cross_compile_prefix(arch: Architecture) -> str:
+    """CROSS_COMPILE: what the tools for that architecture are called before `gcc`; empty for this machine's own."""
+    hardware = HARDWARE[arch]
+    return "" if os.uname().machine == hardware else f"{hardware}-linux-gnu-"
+
+
+def missing_tools(arch: Architecture) -> tuple[Missing, ...]:
+    """What this machine lacks to build kernels of that architecture."""
+    wanted = dict(_PACKAGES)
+    if tools := cross_compile_prefix(arch):
+        package = f"gcc-{tools.rstrip('-')}".replace("_", "-")
+        wanted[f"{tools}gcc"] = package
+    lacking = [Missing(f"no {name} to build kernels with", each) for name, each in wanted.items() if not _there(name)]
+    for header, each in _HEADERS[arch]:
+        if not _there("gcc"):
+            lacking.append(Missing(f"no gcc to look for {header} with", each))
+        elif not _includes(header):
+            lacking.append(Missing(f"no {header} to build kernels with", each))
+    return tuple(lacking)
+
+
+def _there(name: str) -> bool:
+    return shutil.which(name) is not None
+
+
+@functools.cache
+def _includes(header: str) -> bool:
+    try:  # the one that make finds
+        return unprivileged.run(["gcc", "-E", "-x", "c", "-include", header, "/dev/null"]).status == 0
+    except HugewiseError:
+        return False
+
+
+@functools.cache
+def compiler_version(arch: Architecture) -> str:
+    """What compiles and links such kernels, in its own words. Raises UserError."""
+    said = []
+    for tool in ("gcc", "ld"):
+        program = f"{cross_compile_prefix(arch)}{tool}"
+        why = ""
+        try:
+            done = unprivileged.run([program, "--version"])
+            why = done.why if done.status != 0 else ""
+        except HugewiseError as error:
+            why = error.message
+        if why:
+            lacking = missing_tools(arch)
+            packages = " ".join(dict.fromkeys(each.package for each in lacking if each.package))
+            raise UserError(
+                f"kernels of {arch} cannot be built here: {program}: {why}",
+                hint=f"apt install {packages}" if packages else f"is {program} whole?",
+            )
+        said.append(done.stdout.partition("\n")[0].strip())
+    return "; ".join(said)
+
 
 _FORMAT = 1
 _EVERY_S = 15.0  # between two lines of progress
@@ -48,13 +130,13 @@ _FIXED = {
 }
 
 
-def asked(recipe: Recipe, source: str) -> store.Key:
+def build_key(recipe: Recipe, source: str) -> store.Key:
     """The key of what is asked for; `source`: the suite whose linux-source it is, or a tarball's SHA-256."""
     return {
-        "symbols": configs.together(recipe.texts),
+        "symbols": configs.merged_fragments(recipe.texts),
         "name": recipe.name,  # it is in the release
         "arch": recipe.arch,
-        "compiler": tools.compiler(recipe.arch),
+        "compiler": compiler_version(recipe.arch),
         "source": source,
         "format": _FORMAT,
     }
@@ -66,7 +148,7 @@ def provide(recipe: Recipe, source: KernelSource, wanted: store.Key, say: Say) -
     Raises UserError where a tool is missing or a fragment was dropped, HugewiseError with the log's last lines where
     the build fails, StorageError.
     """
-    made_of = {**asked(recipe, source.sha256), "source": source.sha256}
+    made_of = {**build_key(recipe, source.sha256), "source": source.sha256}
     return store.have(wanted, made_of, lambda folder: _make(recipe, source, folder, log_of(made_of), say), say)
 
 
@@ -76,7 +158,7 @@ def log_of(made_of: store.Key) -> Path:
 
 
 def _make(recipe: Recipe, source: KernelSource, folder: Path, log: Path, say: Say) -> None:
-    if lacking := tools.missing(recipe.arch):
+    if lacking := missing_tools(recipe.arch):
         raise UserError(
             f"the kernel {recipe.name} cannot be built: " + "; ".join(each.reason for each in lacking),
             hint="apt install " + " ".join(dict.fromkeys(each.package for each in lacking if each.package)),
@@ -98,7 +180,7 @@ def _build(recipe: Recipe, source: KernelSource, lent: Path, own: Path, *, log: 
     began = time.monotonic()
     make = _Make(recipe, tree, objects, log, say)
     config = _configure(recipe, make, objects)
-    target, image = tools.IMAGES[recipe.arch]
+    target, image = IMAGES[recipe.arch]
     say(f"building {recipe.name}; the log is {log.name}")
     make(target, progress=True)
     took = f"{make.cpu_s:.0f} s of CPU time, {time.monotonic() - began:.0f} s"
@@ -116,7 +198,7 @@ def _build(recipe: Recipe, source: KernelSource, lent: Path, own: Path, *, log: 
         release=release,
         config=store.CONFIG,
         origin=f"built from {source.name} (SHA-256 {source.sha256}) by the recipe {recipe.name},"
-        f" {tools.compiler(recipe.arch)}",
+        f" {compiler_version(recipe.arch)}",
     )
     store.write(folder, kernel)
 
@@ -181,8 +263,8 @@ class _Make:
         self.say = say
         arch: Architecture = recipe.arch
         self._command = (
-            *("make", "-C", str(tree), f"O={objects}", f"ARCH={tools.ARCH[arch]}"),
-            *(f"CROSS_COMPILE={tools.prefix(arch)}", f"LOCALVERSION=-{recipe.name}"),
+            *("make", "-C", str(tree), f"O={objects}", f"ARCH={ARCH[arch]}"),
+            *(f"CROSS_COMPILE={cross_compile_prefix(arch)}", f"LOCALVERSION=-{recipe.name}"),
             f"-j{len(os.sched_getaffinity(0))}",
         )
 

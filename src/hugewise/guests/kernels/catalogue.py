@@ -1,4 +1,7 @@
-"""Kernels by the names that a user types: recipes, Debian's packages, and recipes with fragments of the user's."""
+"""Kernels by the names that a user types: recipes, Debian's packages, and recipes with fragments of the user's.
+
+Kernels for the terminal: what there is, and how two of them differ.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,18 @@ from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
+from rich.table import Table
 
+from hugewise.console import TextConsole
 from hugewise.errors import UserError
 from hugewise.guests import kernels
-from hugewise.guests.debian import Say
 from hugewise.guests.kernels import build as building
-from hugewise.guests.kernels import config, modules, source, store
-from hugewise.guests.kernels.recipe import BASE, RECIPES, SUITE, Recipe, fragment
+from hugewise.guests.kernels import modules, source, store
+from hugewise.guests.kernels.source import BASE, RECIPES, SUITE, Recipe, fragment
 from hugewise.model.guest import Architecture, Kernel
+from hugewise.quantity import format_size
 from hugewise.study.guest import KernelUse
-
-__all__ = ["DEBIAN", "build", "get", "known", "own_builds", "own_recipe", "use_of"]
+from hugewise.unprivileged import Say
 
 # Debian's meta-packages of kernels that guests can boot, with the bytes of their base page.
 DEBIAN: Mapping[str, tuple[Architecture, int]] = MappingProxyType(
@@ -60,12 +64,12 @@ def own_builds() -> list[Kernel]:
 
 def _here(name: str) -> Kernel | None:
     try:
-        return known(name, SUITE)
+        return cached_kernel(name, SUITE)
     except UserError:
         return None
 
 
-def known(name: str, suite: str) -> Kernel | None:
+def cached_kernel(name: str, suite: str) -> Kernel | None:
     """The kernel of that name if it is in the cache: a recipe, a package, or one that the user has built. Raises
     UserError.
     """
@@ -100,7 +104,7 @@ def build(
     else:
         origin = source.of_file(tarball)
         place = origin.sha256
-    return building.provide(recipe, origin, building.asked(recipe, place), say)
+    return building.provide(recipe, origin, building.build_key(recipe, place), say)
 
 
 def own_recipe(name: str, fragments: Sequence[tuple[str, str]], arch: Architecture | None) -> Recipe:
@@ -109,7 +113,7 @@ def own_recipe(name: str, fragments: Sequence[tuple[str, str]], arch: Architectu
         raise UserError(f"{name!r} cannot be a kernel's name", hint="write it of a-z, 0-9, '.' and '-'")
     for path, text in fragments:
         try:
-            denied = modules.denied(config.parse(text))
+            denied = modules.denied(store.parse(text))
         except ValueError as error:
             raise UserError(f"{path}: {error}") from None
         if denied:
@@ -128,7 +132,7 @@ def own_recipe(name: str, fragments: Sequence[tuple[str, str]], arch: Architectu
         name=name,
         arch=arch,
         fragments=(*base, *fragments),
-        page_size=config.base_page(config.together(text for _, text in (*base, *fragments))),
+        page_size=store.base_page(store.merged_fragments(text for _, text in (*base, *fragments))),
         about="of the user's own fragments",
         own=len(fragments),
     )
@@ -139,3 +143,41 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"the fragment {path} cannot be read: {error}") from None
+
+
+def show(suite: str) -> None:
+    """Print recipes, Debian's packages and what the user has built, with the release of those that are in the cache."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in ("kernel", "arch", "page", "cached"):
+        table.add_column(head, no_wrap=True)
+    table.add_column("what it is", overflow="fold")
+    rows = [(each.name, each.arch, each.page_size, each.about) for each in RECIPES.values()]
+    rows += [(name, arch, page, suite) for name, (arch, page) in DEBIAN.items()]
+    for name, arch, page, origin in rows:
+        found = cached_kernel(name, suite)
+        table.add_row(name, arch, format_size(page), found.release if found else "no", origin)
+    for own in own_builds():
+        size = kernels.base_page(own)
+        table.add_row(own.name, own.arch, format_size(size) if size else "", own.release, f"yours: {own.image}")
+    TextConsole().print(table)
+
+
+def show_difference(first: str, second: str, suite: str) -> None:
+    """Print the symbols that differ. Raises UserError where one is not in the cache."""
+    found = []
+    for name in (first, second):
+        kernel = cached_kernel(name, suite)
+        if kernel is None:
+            raise UserError(
+                f"the kernel {name} is not in the cache", hint=f"hugewise guest kernel get {name} --suite {suite}"
+            )
+        found.append(kernel)
+    differences = kernels.difference(*found)
+    if differences is None:
+        raise UserError(f"the configuration of {first} or {second} is not known")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in ("symbol", first, second):
+        table.add_column(head, overflow="fold")
+    for each in differences:
+        table.add_row(f"CONFIG_{each.symbol}", each.first, each.second)
+    TextConsole().print(table)

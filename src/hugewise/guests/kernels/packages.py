@@ -1,4 +1,7 @@
-"""Kernels of Debian packages: resolved to a version, fetched, unpacked. Nothing is installed."""
+"""Kernels of Debian packages: resolved to a version, fetched, unpacked. Nothing is installed.
+
+A kernel that is a file of the user's.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import cache, debian, foreseen, unpacking
-from hugewise.guests.debian import Package, Say
-from hugewise.guests.kernels import config as configs
+from hugewise.guests import cache, debian, packages
+from hugewise.guests.debian import Package
 from hugewise.guests.kernels import modules, store
-from hugewise.guests.kernels.elf import unpacked
-from hugewise.guests.unpacking import inside
-from hugewise.guests.workshop import workshop
+from hugewise.guests.kernels import store as configs
+from hugewise.guests.kernels.modules import about_image, unpacked
+from hugewise.guests.packages import inside
+from hugewise.guests.sandbox import workshop
 from hugewise.model.guest import Architecture, Kernel
-
-__all__ = ["asked", "chosen", "provide", "to_fetch"]
+from hugewise.reading import UnreadableError, content
+from hugewise.unprivileged import Say
 
 _FORMAT = 4  # of what is kept of a package
 # An image of a version, and modules of one where Debian splits them off; not a meta-package such as linux-image-amd64.
@@ -30,7 +33,7 @@ _LEFT_OUT = (
 )
 
 
-def asked(package: str, arch: Architecture, suite: str) -> store.Key:
+def package_key(package: str, arch: Architecture, suite: str) -> store.Key:
     """The key of what is asked for, and of whom: a package of that name in another archive is another kernel.
 
     Where no archive is known nothing can be fetched; nor is what came from one then taken for another's.
@@ -57,9 +60,9 @@ def chosen(package: str, resolved: Sequence[Package]) -> tuple[Package, ...]:
 
 def to_fetch(package: str, arch: Architecture, suite: str) -> int | None:
     """Bytes that are to be fetched for it; None where that is not known without fetching anything."""
-    found = foreseen.foreseen([package], suite, debian.ARCHITECTURES[arch])
+    found = packages.package_sizes([package], suite, debian.ARCHITECTURES[arch])
     try:
-        return None if found is None else foreseen.to_fetch(chosen(package, found.packages))
+        return None if found is None else packages.to_fetch(chosen(package, found.packages))
     except UserError:  # who provides it is told
         return None
 
@@ -82,13 +85,13 @@ def provide(package: str, arch: Architecture, suite: str, say: Say) -> Kernel:
                 tree.mkdir()
                 made.mkdir()
                 for file in lent:
-                    unpacking.unpack(file, tree, without=_LEFT_OUT)
+                    packages.unpack(file, tree, without=_LEFT_OUT)
                 _take(package, arch, tree, made, origin)
 
             shop.do(fill, say)
             shop.take("made", folder)
 
-    return store.have(asked(package, arch, suite), made_of, make, say)
+    return store.have(package_key(package, arch, suite), made_of, make, say)
 
 
 def _take(package: str, arch: Architecture, tree: Path, folder: Path, origin: str) -> None:
@@ -146,3 +149,48 @@ def _check(package: str, config: str) -> None:
             f"the kernel of {package} cannot be a guest's: its configuration lacks {', '.join(lacking)}",
             hint="name another package, such as linux-image-amd64 or linux-image-arm64",
         )
+
+
+def kernel(name: str, path: str, folder: str | None, arch: Architecture) -> Kernel:
+    """The kernel in the file `path`, with what guests need of the modules below `folder`. Raises UserError."""
+    image = Path(path)
+    try:
+        data = content(image)
+    except UnreadableError as error:
+        hint = "name a bzImage or Image that you may read"
+        raise UserError(f"the kernel {name} cannot be read: {path}: {error}", hint=hint) from None
+    about = about_image(data)
+    if about is None:
+        raise UserError(f"the kernel {name} is neither a bzImage nor an arm64 Image: {path}")
+    found, release = about
+    if found != arch:
+        hint = f'write [guest] arch = "{found}", or name a kernel of {arch}'
+        raise UserError(f"the kernel {name} is one of {found}, and the guests are {arch}: {path}", hint=hint)
+    needed = () if folder is None else modules.needed_in(Path(folder))
+    beside = (
+        image.with_name(f"config-{image.name.partition('-')[2]}") if "-" in image.name else image.with_name("config")
+    )
+    if beside.is_file():
+        _check_image(name, beside, loadable=folder is not None)
+    return Kernel(
+        name=name,
+        arch=arch,
+        image=str(image),
+        digest=cache.sha256(image),
+        release=release or "unknown",
+        modules=tuple(str(each) for each in needed),
+        config=str(beside) if beside.is_file() else None,
+        origin=f"the file {path}",
+    )
+
+
+def _check_image(name: str, beside: Path, *, loadable: bool) -> None:
+    """Raise UserError where the configuration beside the image says that no guest comes up with it."""
+    try:
+        lacking = modules.lacking(store.parse(content(beside).decode("utf-8", "replace")), loadable=loadable)
+    except (UnreadableError, ValueError):
+        return  # its page and its symbols are not told then, and the boot shows the rest
+    if lacking:
+        symbols = ", ".join(f"CONFIG_{symbol}" for symbol in lacking)
+        hint = "build these in" + ("" if loadable else ', or name its modules: modules = "/lib/modules/RELEASE"')
+        raise UserError(f"the kernel {name} cannot be a guest's: {beside} lacks {symbols}", hint=hint)

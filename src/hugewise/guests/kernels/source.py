@@ -1,20 +1,28 @@
-"""The source of Linux that kernels are built from: Debian's, or a tarball of the user's."""
+"""The source of Linux that kernels are built from: Debian's, or a tarball of the user's.
+
+The kernels that hugewise builds, and what they are built from: fragments over `make tinyconfig`. Pure.
+
+Kernels that are compared share one base and differ in one fragment: `pv-*` in paravirtualisation, `arm64-*` in the base
+page. The fragments lie beside this file.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
 
 from hugewise import unprivileged
 from hugewise.errors import StorageError, UserError
-from hugewise.guests import cache, debian, unpacking
-from hugewise.guests.debian import Say
-from hugewise.guests.workshop import Workshop
+from hugewise.guests import cache, debian, packages
+from hugewise.guests.sandbox import Sandbox
 from hugewise.model.guest import Architecture
-
-__all__ = ["BUILD_DISK", "KernelSource", "of_debian", "of_file"]
+from hugewise.unprivileged import Say
 
 BUILD_DISK = "3 GB"
 """What a build takes below /var/tmp: most of it is the source, unpacked."""
@@ -39,7 +47,7 @@ class KernelSource:
     file: Callable[[], Path]
     package: bool
 
-    def lend(self, shop: Workshop) -> Path:
+    def lend(self, shop: Sandbox) -> Path:
         """Lend it to who builds. Raises UserError where it is not what it was, StorageError."""
         lent = shop.lend(self.file(), f"source{'.deb' if self.package else ''}", kept=self.package)
         if cache.sha256(lent) != self.sha256:
@@ -52,8 +60,8 @@ class KernelSource:
         if self.package:
             beside = folder.with_name(f"{folder.name}.deb")
             beside.mkdir()
-            unpacking.unpack(lent, beside, only=["./usr/src/*"])
-            tarballs = sorted(unpacking.inside(beside, "/usr/src").glob("linux-source-*.tar.*"))
+            packages.unpack(lent, beside, only=["./usr/src/*"])
+            tarballs = sorted(packages.inside(beside, "/usr/src").glob("linux-source-*.tar.*"))
             if len(tarballs) != 1 or tarballs[0].is_symlink():
                 raise UserError(f"{self.name} has {len(tarballs)} tarballs below /usr/src, not one")
             tarball = tarballs[0]
@@ -95,3 +103,63 @@ def _extract(tarball: Path, folder: Path, name: str) -> None:
         raise StorageError(f"cannot unpack {name} to {folder}: {why[0]}", hint=_FULL)
     if not (folder / "Kbuild").is_file():
         raise UserError(f"{name} is not a source of Linux: there is no Kbuild in it")
+
+
+SUITE = "trixie"  # whose linux-source the fragments are written for
+
+# Under all kernels of an architecture, own ones included: what the agent and the workloads need.
+BASE: Mapping[Architecture, tuple[str, ...]] = MappingProxyType(
+    {"x86-64": ("common", "x86"), "arm64": ("common", "arm64")}
+)
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel to build.
+
+    fragments   their texts by name, in the order to apply them
+    page_size   bytes of its base page, as asked for
+    about       in a word or two, for a list
+    own         how many of the fragments, the last ones, are the user's: what hugewise's ask for gives way to them
+    """
+
+    name: str
+    arch: Architecture
+    fragments: tuple[tuple[str, str], ...]
+    page_size: int
+    about: str
+    own: int = 0
+
+    @property
+    def demanded(self) -> tuple[str, ...]:
+        """The texts that the configuration must have, to the letter: the user's, or all where none is."""
+        return self.texts[len(self.fragments) - self.own :] if self.own else self.texts
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The fragments' texts."""
+        return tuple(text for _, text in self.fragments)
+
+
+def fragment(name: str) -> str:
+    """The text of a fragment of hugewise."""
+    return resources.files(__package__).joinpath("fragments", f"{name}.config").read_text(encoding="utf-8")
+
+
+def _recipe(name: str, arch: Architecture, page_size: int, about: str) -> Recipe:
+    texts = tuple((each, fragment(each)) for each in (*BASE[arch], name))
+    return Recipe(name=name, arch=arch, fragments=texts, page_size=page_size, about=about)
+
+
+RECIPES: Mapping[str, Recipe] = MappingProxyType(
+    {
+        recipe.name: recipe
+        for recipe in (
+            _recipe("pv-none", "x86-64", 4096, "no PARAVIRT"),
+            _recipe("pv-plain", "x86-64", 4096, "PARAVIRT"),
+            _recipe("pv-xxl", "x86-64", 4096, "PARAVIRT_XXL"),
+            _recipe("arm64-4k", "arm64", 4096, "recipe"),
+            _recipe("arm64-16k", "arm64", 16384, "recipe"),
+            _recipe("arm64-64k", "arm64", 65536, "recipe"),
+        )
+    }
+)

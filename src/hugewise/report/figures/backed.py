@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hugewise.report.figures.parts import VALUES, layer, quantitative, said
-from hugewise.report.figures.theme import INK, WIDTH, Spec, chart
+from hugewise.report.figures.theme import INK, VALUES, WIDTH, Spec, chart, layer, mark_label, quantitative
 from hugewise.report.numbers import effect
 from hugewise.visible import printable
-
-__all__ = ["backed"]
 
 _HEIGHT = 220
 _COLOUR = "#159a6c"
@@ -28,7 +25,7 @@ def backed(
     `points`: `share` in percent, and `change`, `low`, `high` of the metric in percent (an end that is not known: None);
     `smooth`: percent backed, change in percent; `knee`: its percent with both ends.
     """
-    rows = [{**point, **said("", _told(point, metric))} for point in points if point["change"] is not None]
+    rows = [{**point, **mark_label("", _told(point, metric))} for point in points if point["change"] is not None]
     x = quantitative("share", title="of the heap on huge pages, %", scale={"domain": [0, 100], "padding": 8})
     y = quantitative(
         "change",

@@ -7,12 +7,9 @@ from collections.abc import Iterable
 
 from hugewise.model.results import CellResult
 from hugewise.quantity import format_size
-from hugewise.report.figures.parts import beside, layer, quantitative, said
-from hugewise.report.figures.theme import Spec
+from hugewise.report.figures.theme import Spec, layer, mark_label, quantitative, rows_with_axis
 from hugewise.report.numbers import share
 from hugewise.visible import printable
-
-__all__ = ["coverage", "kind_colours", "kind_label", "kind_order"]
 
 # kind -> lightest and darkest colour, and the page sizes (log2) that they stand for
 _RAMPS = {
@@ -56,7 +53,7 @@ def coverage(cell: CellResult) -> Spec | None:
             "end": sum(arm.coverage.get(one, 0.0) for one in keys[: position + 1]),
             "text": f"{kind_label(key)} {share(arm.coverage[key])}" if arm.coverage[key] >= 0.3 else "",
             "ink": _ink(_colour(key)),
-            **said(arm.arm, f"{arm.arm}: {share(arm.coverage[key])} {kind_label(key)}"),
+            **mark_label(arm.arm, f"{arm.arm}: {share(arm.coverage[key])} {kind_label(key)}"),
         }
         for arm in cell.arms
         for position, key in enumerate(keys)
@@ -80,7 +77,7 @@ def coverage(cell: CellResult) -> Spec | None:
         layer("bar", shares, tells=True, height=20, stroke="currentColor", strokeWidth=0.5),
         layer("text", {"x": {**x, "field": "middle"}, "text": {"field": "text"}, "color": ink}),
     ]
-    return beside((printable(arm.arm) for arm in cell.arms), rows, layers, 30)
+    return rows_with_axis((printable(arm.arm) for arm in cell.arms), rows, layers, 30)
 
 
 def _kind(key: str) -> str:

@@ -14,12 +14,9 @@ from typing import Any, NamedTuple
 from hugewise.analysis.changes import Change, Values, changes
 from hugewise.model.results import CellResult
 from hugewise.report import numbers
-from hugewise.report.figures.parts import layer, said
-from hugewise.report.figures.theme import Spec, chart
+from hugewise.report.figures.theme import Spec, chart, layer, mark_label
 from hugewise.report.sentences import SYMBOLS
 from hugewise.visible import printable
-
-__all__ = ["HeatRows", "caption", "heat", "heat_rows"]
 
 _MOST = 24  # metrics in the figure: all are in the table below it
 _FULL = math.log(2)  # a change from which on the colour is full: twice, or half
@@ -112,7 +109,7 @@ def _field(name: str, arm: str, one: Change) -> dict[str, Any]:
         "way": "lower" if one.ratio < 1 else "higher",
         "weight": round(_OPACITY * min(_size(one) / _FULL, 1.0), 4),
         "text": f"{symbol}{change}",
-        **said(arm, f"{arm}, {name}: {_told(one, change)}", one.metric),
+        **mark_label(arm, f"{arm}, {name}: {_told(one, change)}", one.metric),
     }
 
 

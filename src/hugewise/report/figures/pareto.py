@@ -9,12 +9,20 @@ from typing import Any, NamedTuple
 from hugewise.model.over_time import ArmFootprint
 from hugewise.model.results import CellResult, Comparison
 from hugewise.report import numbers
-from hugewise.report.figures.parts import layer, quantitative, said
-from hugewise.report.figures.theme import INK, WIDTH, Spec, arm_marks, chart
-from hugewise.report.figures.whiskers import arrows, cut, span
+from hugewise.report.figures.theme import (
+    INK,
+    WIDTH,
+    Spec,
+    arm_marks,
+    arrows,
+    chart,
+    cut,
+    layer,
+    mark_label,
+    quantitative,
+    span,
+)
 from hugewise.visible import printable
-
-__all__ = ["Trade", "front", "pareto", "trades"]
 
 _HEIGHT = 260
 _GIB = 1 << 30
@@ -146,7 +154,7 @@ def _with(rows: Sequence[Mapping[str, Any]], one: Spec) -> Spec:
 
 def _whisker(one: Trade, shown: Range, factor: float, at: float) -> dict[str, Any]:
     ends = {"mean": shown.value * factor, "low": shown.low * factor, "high": shown.high * factor, "at": at}
-    return {"arm": printable(one.arm), **ends, **said(one.arm, "")}
+    return {"arm": printable(one.arm), **ends, **mark_label(one.arm, "")}
 
 
 def _axis(rows: Sequence[dict[str, Any]], field: str, title: str) -> Spec:
@@ -173,5 +181,5 @@ def _row(one: Trade, unit: numbers.Scale) -> dict[str, Any]:
         "arm": printable(one.arm),
         "memory": one.memory.value * unit.factor,
         "gain": one.gain.value,
-        **said(one.arm, text),
+        **mark_label(one.arm, text),
     }

@@ -6,16 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hugewise.model.published_rows import Beside, Measured, PublishedPoint
+from hugewise.model.results import Beside, Measured, PublishedPoint
 from hugewise.report import numbers
 from hugewise.report.figures.effects import ratio_axis
-from hugewise.report.figures.parts import layer, said
-from hugewise.report.figures.theme import INK, WIDTH, Spec, chart, nominal
-from hugewise.report.figures.whiskers import arrows
+from hugewise.report.figures.theme import INK, WIDTH, Spec, arrows, chart, layer, mark_label, nominal
 from hugewise.report.sentences import effect_of
 from hugewise.visible import printable
-
-__all__ = ["held", "published"]
 
 _NAMES = 230  # CSS pixels of a row's name
 _PUBLISHED = "as published"
@@ -99,7 +95,7 @@ def _rows(point: PublishedPoint) -> list[dict[str, Any]]:
             "low": 1 + point.percent / 100,
             "high": 1 + point.percent / 100,
             "text": "",
-            **said("", theirs),
+            **mark_label("", theirs),
         },
         {
             **common,
@@ -109,7 +105,7 @@ def _rows(point: PublishedPoint) -> list[dict[str, Any]]:
             "low": below,
             "high": above,
             "text": printable(point.agreement),
-            **said(measured.arm, f"{measured.arm}: {here}; {point.agreement}"),
+            **mark_label(measured.arm, f"{measured.arm}: {here}; {point.agreement}"),
         },
     ]
 

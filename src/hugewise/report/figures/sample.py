@@ -6,13 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hugewise.external.types import ArmFigures
-from hugewise.report.figures.parts import COUNTS, VALUES, layer, quantitative, said, strips
-from hugewise.report.figures.theme import INK, Spec, nominal
+from hugewise.external.compare import ArmFigures
+from hugewise.report.figures.theme import COUNTS, INK, VALUES, Spec, layer, mark_label, nominal, quantitative, strips
 from hugewise.report.numbers import Scale
 from hugewise.visible import printable
-
-__all__ = ["autocorrelations", "histogram", "in_time_order", "qq_plot"]
 
 _MOST_BINS = 150
 _SHOWN_LAGS = 100
@@ -45,7 +42,9 @@ def qq_plot(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: Scale, 
         if found is None:
             continue
         for expected, value in zip(found.theoretical.tolist(), found.observed.tolist(), strict=True):
-            told = said(arm.arm, f"{arm.arm}: {unit.text(value)}, where a normal sample has quantile {expected:.2f}")
+            told = mark_label(
+                arm.arm, f"{arm.arm}: {unit.text(value)}, where a normal sample has quantile {expected:.2f}"
+            )
             rows.append({"arm": name, "expected": round(expected, 4), "value": value * unit.factor, **told})
         for expected in (found.theoretical[0], found.theoretical[-1]):
             line = arm.figures.median + arm.figures.robust_sd * float(expected)
@@ -71,7 +70,7 @@ def in_time_order(arms: Sequence[ArmFigures], colour: Mapping[str, str], unit: S
             "arm": printable(arm.arm),
             "place": place + 1,
             "value": value * unit.factor,
-            **said(arm.arm, f"{arm.arm}: {unit.text(value)}, number {place + 1:,}"),
+            **mark_label(arm.arm, f"{arm.arm}: {unit.text(value)}, number {place + 1:,}"),
         }
         for arm in known
         for place, value in arm.sampled
@@ -98,7 +97,7 @@ def autocorrelations(arms: Sequence[ArmFigures], colour: Mapping[str, str]) -> S
             continue
         name, lags = printable(arm.arm), told.lags[:_SHOWN_LAGS].tolist()
         rows += [
-            {"arm": name, "lag": lag, "value": value, **said(arm.arm, f"{arm.arm}: {value:+.3f} at lag {lag}")}
+            {"arm": name, "lag": lag, "value": value, **mark_label(arm.arm, f"{arm.arm}: {value:+.3f} at lag {lag}")}
             for lag, value in enumerate(lags, 1)
         ]
         bands.append({"arm": name, "first": 0, "last": len(lags) + 1, "low": -told.limit, "high": told.limit})
@@ -131,7 +130,7 @@ def _bins(arm: ArmFigures, unit: Scale) -> Iterator[dict[str, object]]:
                 "middle": middle * unit.factor,
                 "count": count,
                 "outlying": bool(shown.sd) and not low <= middle <= high,
-                **said(arm.arm, f"{arm.arm}: {_held(count, edges[start], edges[end], unit)}"),
+                **mark_label(arm.arm, f"{arm.arm}: {_held(count, edges[start], edges[end], unit)}"),
             }
 
 

@@ -3,32 +3,122 @@
 Figures are Vega-Lite specifications with their data inside. Texts and lines use `currentColor`, so that a page can
 give them its own colour; fills have a luminance between 0.12 and 0.30, which keeps a contrast of at least 3:1 to white
 and to near-black. No fact is told by a colour alone: arms have their own rows, states their own shapes.
+
+The attempts of a cell as the points that figures draw.
+
+What figures are put together from: scales of numbers, layers, and strips that stand below each other.
+
+Whiskers on a scale that the estimates set: what leaves it is cut off there, and ends in an arrow.
+
+The t interval of two blocks is tens of times as wide as anything that was measured. A scale that held it would show
+nothing else, and would reach below zero, where no time and no rate is.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Set
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any, Literal, NamedTuple
 
-from hugewise.model.results import Results
-from hugewise.report.figures.points import SHAPES
+from hugewise.analysis.changes import value_of
+from hugewise.model.metric import Metric
+from hugewise.model.results import ArmSummary, CellResult, Results
+from hugewise.model.trial import Attempt
+from hugewise.report.numbers import Scale, percent
+from hugewise.report.sentences import better_direction
 from hugewise.visible import printable
 
-__all__ = [
-    "INK",
-    "WIDTH",
-    "Spec",
-    "arm_marks",
-    "change_label",
-    "chart",
-    "colours",
-    "nominal",
-    "palette",
-    "panels",
-    "row_axis",
-    "state_shape",
-]
+MOST = 300  # points of an arm that are drawn: a strip of more is one smear, and each costs the page 500 bytes
+_EXTREMES = 15
+
+# state of a point -> shape of its mark
+SHAPES = {
+    "counted": "circle",
+    "flagged as disturbed": "triangle-up",
+    "not delivered": "diamond",
+    "block not counted": "square",
+    "failed": "cross",
+}
+
+
+class Point(NamedTuple):
+    """One attempt. `value` in the metric's unit; `minutes` since the run began; `first`: of the cell's first block."""
+
+    arm: str
+    block: int
+    value: float | None
+    minutes: float
+    state: str
+    first: bool
+
+
+def points(results: Results, cell: CellResult) -> list[Point]:
+    """The cell's attempts in time order, without those that were rejected before their timed region."""
+    mine = sorted(
+        (a for a in results.attempts if a.cell == cell.cell and a.state != "rejected"), key=lambda a: a.started
+    )
+    counted = [a.block for a in mine if a.state in {"accepted", "failed"}]
+    first = min(counted, default=None)
+    return [
+        Point(
+            arm=attempt.arm,
+            block=attempt.block,
+            value=value_of(attempt, cell.metric.name),
+            minutes=(attempt.started - results.started) / 60,
+            state=_state(attempt),
+            first=attempt.block == first,
+        )
+        for attempt in mine
+    ]
+
+
+def _state(attempt: Attempt) -> str:
+    if attempt.state == "failed":
+        return "failed"
+    if attempt.state == "abandoned":
+        return "block not counted"
+    if attempt.delivery.delivered is False:
+        return "not delivered"
+    return "flagged as disturbed" if attempt.disturbances else "counted"
+
+
+def thinned(found: Sequence[Point]) -> list[Point]:
+    """At most MOST of each arm's points, in the same order: the extremes, and evenly what is between in that order.
+
+    Where an arm has more, what did not count is thinned by itself, to a third of them at most.
+    """
+    arms: dict[str, list[int]] = defaultdict(list)
+    for index, point in enumerate(found):
+        arms[point.arm].append(index)
+    kept: set[int] = set()
+    for indices in arms.values():
+        if len(indices) <= MOST:
+            kept.update(indices)
+            continue
+        odd = [index for index in indices if found[index].state != "counted"]
+        kept.update(_evenly(odd, MOST // 3))
+        plain = [index for index in indices if found[index].state == "counted"]
+        ranked = sorted(plain, key=lambda index: found[index].value or 0.0)
+        ends = {*ranked[:_EXTREMES], *ranked[-_EXTREMES:]} if len(plain) > 2 * _EXTREMES else set(plain)
+        kept |= ends
+        kept.update(_evenly([index for index in plain if index not in ends], MOST - MOST // 3 - 2 * _EXTREMES))
+    return [found[index] for index in sorted(kept)]
+
+
+def _evenly(indices: Sequence[int], most: int) -> Sequence[int]:
+    if len(indices) <= most:
+        return indices
+    return [indices[number * len(indices) // most] for number in range(most)]
+
+
+def thinning(found: Sequence[Point]) -> str:
+    """What the caption of a figure says where not every point is drawn; else empty."""
+    drawn = len(thinned(found))
+    if drawn == len(found):
+        return ""
+    return f" {drawn:,} of {len(found):,} points are drawn: the extremes, and every so many of the others."
+
 
 Spec = dict[str, Any]
 
@@ -169,3 +259,130 @@ _CONFIG: Spec = {
     "text": {"color": INK, "fontSize": SIZE},
     "rule": {"color": INK},
 }
+
+BY = "\N{INVISIBLE SEPARATOR}"
+"""Between the arm of a mark, its words and its metric, in what `said` makes: no printable text has it."""
+
+COUNTS: Spec = {"tickCount": 3, "grid": True}  # the vertical axis of a strip
+VALUES: Spec = {"zero": False, "nice": False, "padding": 8}  # a horizontal axis that begins where the data do
+
+
+_LONGEST = 600  # characters of what a mark says
+
+
+def quantitative(field: str, **more: Any) -> Spec:
+    """A channel of numbers."""
+    return {"field": field, "type": "quantitative", **more}
+
+
+def mark_label(arm: str, text: str, metric: str = "") -> dict[str, str]:
+    """What the marks of a row say to who points at them (`images` makes titles of it), and whose they are: for layers
+    with `tells` and with `whose`. `metric`: what they are of, where a figure has several.
+    """
+    of = f"{BY}{printable(metric)}" if metric else ""
+    return {"said": f"{printable(arm)}{BY}{printable(text)[:_LONGEST]}{of}", "of": f"{printable(arm)}{BY}{of}"}
+
+
+def layer(
+    mark: str, encoding: Spec | None = None, where: str = "", *, tells: bool = False, whose: bool = False, **looks: Any
+) -> Spec:
+    """A mark with its looks and channels; `where`: a Vega expression that chooses the rows.
+
+    `tells`, `whose`: see `said`.
+    """
+    if tells or whose:
+        description = {"field": "said" if tells else "of", "type": "nominal"}
+        encoding, looks = {**(encoding or {}), "description": description}, {**looks, "aria": True}
+    transform = {"transform": [{"filter": where}]} if where else {}
+    return {**transform, "mark": {"type": mark, **looks}, **({"encoding": encoding} if encoding else {})}
+
+
+def rows_with_axis(names: Iterable[str], rows: Sequence[Any], layers: list[Spec], step: int, **y: Any) -> Spec:
+    """Layers with a row for each arm, `step` high; `y`: more of the axis of the rows."""
+    encoding = {"y": {**row_axis(names), **y}}
+    looks = {"width": WIDTH, "height": {"step": step}, "encoding": encoding}
+    return chart({**looks, "data": {"values": list(rows)}, "layer": layers})
+
+
+def strips(  # noqa: PLR0917
+    rows: Sequence[Any], names: Iterable[str], title: str | None, encoding: Spec, layers: list[Spec], height: int = 80
+) -> Spec:
+    """Layers in a strip of its own for each arm, on common axes."""
+    header = {"labelOrient": "top", "labelAnchor": "start", "labelPadding": 1}
+    row = {"field": "arm", "type": "nominal", "sort": list(names), "title": title, "header": header}
+    body = {"width": WIDTH, "height": height, **({"encoding": encoding} if encoding else {}), "layer": layers}
+    return chart({"data": {"values": list(rows)}, "facet": {"row": row}, "spacing": 6, "spec": body})
+
+
+def mean_of(arm: ArmSummary, unit: Scale) -> dict[str, Any]:
+    """The arm's name, its mean and the ends of the mean's interval, in `unit`."""
+    mean, margin = arm.mean or 0.0, arm.margin or 0
+    ends = {"low": (mean - margin) * unit.factor, "high": (mean + margin) * unit.factor}
+    text = f"{arm.arm}: mean {unit.text(mean, arm.margin)}, n {arm.n}"
+    return {"arm": printable(arm.arm), "mean": mean * unit.factor, **ends, **mark_label(arm.arm, text)}
+
+
+def mean_title(metric: Metric, unit: Scale, confidence: float) -> list[str]:
+    """What an axis of means shows, in two lines."""
+    interval = f"{better_direction(metric)}; mean with {percent(confidence)} interval"
+    return [printable(f"{metric.name}, {unit.unit}"), interval]
+
+
+Row = dict[str, Any]
+
+_LEAST = 0.25  # of the largest estimate: as far beyond the estimates a whisker is shown in any case
+
+
+def span(estimates: Iterable[float], ends: Iterable[float], least: float) -> tuple[float, float]:
+    """What of a linear scale is shown: every estimate, and each end of a whisker that lies beyond them by no more than
+    their own spread, or by `least` where that is more. All in one unit; `estimates` has one at least.
+    """
+    known, reached = list(estimates), list(ends)
+    low, high = min(known), max(known)
+    reach = max(high - low, least)
+    return max(min([low, *reached]), low - reach), min(max([high, *reached]), high + reach)
+
+
+def cut(row: Row, low: float, high: float) -> None:
+    """Keep the row's `low` and `high` to the scale; `under` and `over` tell on which sides the whisker leaves it."""
+    row["under"] = row.get("under", False) or row["low"] < low
+    row["over"] = row.get("over", False) or row["high"] > high
+    row["low"], row["high"] = max(row["low"], low), min(row["high"], high)
+
+
+def fit(rows: Sequence[Row], *, zero: bool = False) -> list[float]:
+    """The domain for rows with a `mean` and its whisker from `low` to `high`, which are cut to it.
+
+    `zero`: it begins at 0, as bars do. Of means that are not negative, no whisker goes below 0.
+    """
+    means = [row["mean"] for row in rows]
+    least = _LEAST * max(map(abs, means)) or 1.0  # that of means of 0
+    low, high = span(means, (row[end] for row in rows for end in ("low", "high")), least)
+    if min(means) >= 0:
+        low = max(low, 0.0)
+    if zero:
+        low, high = min(low, 0.0) if min(means) < 0 else 0.0, max(high, 0.0)
+    if low == high:
+        low, high = low - least / 10, high + least / 10  # one value: a scale needs two
+    for row in rows:
+        cut(row, low, high)
+    return [low, high]
+
+
+def arrows(rows: Iterable[Row], axis: Literal["x", "y"], position: Spec, encoding: Spec) -> list[Spec]:
+    """A layer of arrows for each side on which a row leaves the scale. `position` encodes an end on the `axis`."""
+    marked: list[Row] = list(rows)
+    outward = {"x": ("left", "right"), "y": ("down", "up")}[axis]
+    inward = {"x": (4, -4), "y": (-4, 4)}[axis]  # the head lies within the plot
+    looks: Spec = {"filled": True, "size": 60, "opacity": 1}
+    return [
+        layer(
+            "point",
+            {axis: {**position, "field": end}, **encoding},
+            f"datum.{side}",
+            whose=all("of" in row for row in marked),
+            **looks | {"shape": f"triangle-{shape}", f"{axis}Offset": offset},
+        )
+        for side, end, shape, offset in zip(("under", "over"), ("low", "high"), outward, inward, strict=True)
+        if any(row[side] for row in marked)
+    ]

@@ -1,43 +1,64 @@
-"""The answer, first in every report: what to set for which cells, and a panel for each, its best setting first."""
+"""The answer, first in every report: what to set for which cells, and a panel for each, its best setting first.
+
+The geometric mean over the programs of a set, as a table: see `hugewise.analysis.sets`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from hugewise.analysis.changes import overall
 from hugewise.model.answer import AnswerState, CellAnswer
 from hugewise.model.results import ArmSummary, CellResult, Comparison, Results
 from hugewise.report import document as doc
 from hugewise.report import numbers
-from hugewise.report.also_judged import also_judged
-from hugewise.report.cause_words import paragraph
+from hugewise.report.answer_text import caveats, details, headline, in_a_line, paragraph, terms
 from hugewise.report.cell_answers import (
     SameAnswer,
+    also_judged,
     answers,
     joined,
+    joint_confidence,
     memory_of,
     not_compared,
     price,
     ranked,
     selection,
-    together,
 )
+from hugewise.report.document import Table, table
 from hugewise.report.figures.effects import overview
 from hugewise.report.figures.theme import colours
-from hugewise.report.plain_answers import caveats, details, headline, in_a_line, terms
-from hugewise.report.sections import ageing, within
-from hugewise.report.sections.programs import programs_table
-from hugewise.report.sentences import (
-    LEGEND_TITLE,
-    SYMBOLS,
-    arm_of,
-    findings,
-    legend,
-    metric_line,
-    sentence,
-)
+from hugewise.report.numbers import NOTHING
+from hugewise.report.sections import within
+from hugewise.report.sentences import LEGEND_TITLE, SYMBOLS, arm_of, change_of, findings, legend, metric_line, sentence
 
-__all__ = ["MARKS", "answer", "tally", "top"]
+CAPTION = "Over the programs of a set"
+
+
+def programs_table(results: Results) -> Table | None:
+    """Per set and arm: the mean ratio with its interval, the programs in it and what is to be said; None without sets.
+
+    It has no verdict: the error rate of the study is that of its programs.
+    """
+    rows = []
+    for one in overall(results.cells):
+        remarks = [one.reason] if one.reason else []
+        if one.lacking:
+            remarks.insert(0, f"without {', '.join(one.lacking)}, which cannot take the policy")
+        row = (
+            one.name,
+            one.arm,
+            f"{one.metric} against {one.baseline}",
+            change_of(one.ratio, one.low, one.high),
+            NOTHING if one.confidence is None else f"at least {numbers.percent(one.confidence)}",
+            len(one.programs),
+            "; ".join(remarks) or NOTHING,
+        )
+        rows.append(row)
+    head = ("set", "policy", "metric", "change of the geometric mean (interval)", "confidence", "programs", "remark")
+    return table(CAPTION, head, rows, 3) if rows else None
+
 
 # How an answer is marked: never by its colour alone.
 MARKS: dict[AnswerState, str] = {
@@ -121,13 +142,13 @@ def answer(results: Results) -> doc.Section:
 def _sure(results: Results) -> Iterator[doc.Line]:
     """How sure all answers are together, and what the choice of an arm does to what is said of it."""
     chosen = any(one.state in ("set", "weigh") for one in answers(results))
-    for told in filter(None, (together(results), selection(results) if chosen else "")):
+    for told in filter(None, (joint_confidence(results), selection(results) if chosen else "")):
         yield doc.Line(told, quiet=True)
 
 
 def _notes(of: CellAnswer, cell: CellResult) -> Iterator[doc.Note]:
     yield from map(doc.Note, filter(None, (not_compared(of),)))
-    yield from map(doc.Note, (*ageing.remarks(cell), *within.remarks(cell)))
+    yield from map(doc.Note, (*within.ageing_remarks(cell), *within.remarks(cell)))
 
 
 def _verdicts(results: Results, cell: CellResult) -> doc.Verdicts:

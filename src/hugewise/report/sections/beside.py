@@ -2,35 +2,49 @@
 
 A published figure is shown as the source's file has it, digit for digit, in columns of its own that are called
 published; a measured one is shown as everywhere else.
+
+What ran in place of what others publish figures of, told where the figures stand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from hugewise.analysis.signs import Size, size
+from hugewise.analysis.published import Size, size
 from hugewise.model.metric import NOT_IN_EMULATION
-from hugewise.model.published_rows import APART, Beside, Level, Measured, PublishedFinding, PublishedPoint
+from hugewise.model.results import APART, Beside, CellResult, Level, Measured, PublishedFinding, PublishedPoint
 from hugewise.published import Sample
 from hugewise.report import numbers
 from hugewise.report.document import Block, Figure, Folded, Line, Points, Section, Table, some, table
 from hugewise.report.figures.published import published
 from hugewise.report.numbers import MINUS, NOTHING
-from hugewise.report.plain import in_a_row
-from hugewise.report.sections.stand_ins import behind
-from hugewise.report.sentences import SYMBOLS, effect_of
+from hugewise.report.sentences import SYMBOLS, effect_of, in_a_row
 from hugewise.visible import printable
 
-__all__ = [
-    "beside",
-    "change_as_printed",
-    "exactly",
-    "introduction",
-    "judged",
-    "published_change",
-    "published_figures",
-]
-__all__ += ["published_size", "published_words", "remarks", "tables"]
+
+def stand_in_line(cell: CellResult) -> Line | None:
+    """The cell's own; None where nothing stands in for anything."""
+    return Line(f"Stand-in: {_words(cell.stand_ins)}.") if cell.stand_ins else None
+
+
+def stand_ins_of_cells(cells: Iterable[CellResult]) -> list[Line]:
+    """A line for each kind of stand-in, with the cells that have it."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for cell in cells:
+        if cell.stand_ins:
+            found.setdefault(cell.stand_ins, []).append(cell.cell)
+    return [Line(f"Stand-in: {_words(words)}, in {', '.join(names)}.") for words, names in found.items()]
+
+
+def behind(measured: Iterable[Measured | None]) -> str:
+    """`; MariaDB in place of MySQL`, to follow what was measured; empty where nothing stands in for anything."""
+    found = dict.fromkeys(words for one in measured if one is not None for words in one.stand_ins)
+    return f"; {_words(tuple(found))}" if found else ""
+
+
+def _words(stand_ins: tuple[str, ...]) -> str:
+    return ", ".join(stand_ins)
+
 
 _TITLE = "Published beside measured"
 

@@ -1,33 +1,39 @@
-"""All that is known of one cell: its figures, and the tables of the other sections' builders."""
+"""All that is known of one cell: its figures, and the tables of the other sections' builders.
+
+Anonymous page faults by the size of page that they were served with, as a table: from a guest's own counters.
+
+Whether each policy was delivered: which pages backed the memory, by which proof, and what it took.
+
+What each policy gains and the memory that it takes for it, beside the figure of the two.
+
+What was measured: the values of each arm, of each attempt, and of the other metrics.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import fmean
 
 import msgspec
 
-from hugewise.analysis.changes import Values
-from hugewise.model.results import CellResult, Results
-from hugewise.report.document import Block, Bundle, Figure, Heading, Line, Only, Section, some
+from hugewise.analysis.changes import Values, emulated_away, known_metrics
+from hugewise.model.results import ArmSummary, CellResult, Results
+from hugewise.quantity import format_size, parse_size
+from hugewise.report import numbers
+from hugewise.report.document import Block, Bundle, Figure, Heading, Line, Only, Section, Table, file_name, some, table
 from hugewise.report.figures import heat, tail
-from hugewise.report.figures.coverage import coverage
-from hugewise.report.figures.distribution import distribution
+from hugewise.report.figures.coverage import coverage, kind_label, kind_order
+from hugewise.report.figures.distribution import distribution, histogram, means
 from hugewise.report.figures.effects import effects
-from hugewise.report.figures.histogram import histogram
-from hugewise.report.figures.means import means
 from hugewise.report.figures.over_time import latencies, pages
+from hugewise.report.figures.over_time import within as seconds
 from hugewise.report.figures.pareto import first_pairs, pareto, trades
-from hugewise.report.figures.points import points, thinning
-from hugewise.report.figures.theme import colours
-from hugewise.report.figures.time_order import time_order
-from hugewise.report.figures.within import within as seconds
-from hugewise.report.names import file_name
-from hugewise.report.numbers import percent
+from hugewise.report.figures.tail import time_order
+from hugewise.report.figures.theme import colours, points, thinning
+from hugewise.report.numbers import NOTHING, Scale, percent
 from hugewise.report.sections import within
-from hugewise.report.sections.ageing import ageing_table
-from hugewise.report.sections.allocations import allocations_table
+from hugewise.report.sections.beside import stand_in_line
 from hugewise.report.sections.changes import changes_table, counters_table
-from hugewise.report.sections.delivery import coverage_table, proof_table
 from hugewise.report.sections.effects import (
     declared_table,
     effects_table,
@@ -38,13 +44,180 @@ from hugewise.report.sections.effects import (
 )
 from hugewise.report.sections.over_time import idle_table, sampler_line, stalls_table, tail_table
 from hugewise.report.sections.run import facts, folded
-from hugewise.report.sections.stand_ins import stand_in_line
-from hugewise.report.sections.trades import trades_table
-from hugewise.report.sections.values import blocks_table, metrics_table, statistics_table
-from hugewise.report.sentences import metric_line
+from hugewise.report.sections.within import ageing_table
+from hugewise.report.sentences import SYMBOLS, better_direction, effect_of, metric_line
 from hugewise.visible import printable
 
-__all__ = ["cell"]
+PREFIX = "allocations_"  # of the metrics; the page size follows
+
+
+def allocations_table(results: Results, cell: CellResult, values: Values | None = None) -> Table | None:
+    """Rows: arms; columns: sizes. Mean faults served at the size over the accepted attempts, and the bytes of these.
+
+    None where no attempt has such counts. A size at which no arm was served is named in the caption instead.
+    """
+    values = values or Values.of(cell, results.attempts)
+    means = {arm.arm: _means(values, arm.arm) for arm in cell.arms}
+    every = sorted({size for found in means.values() for size in found})
+    if not every:
+        return None
+    used = [size for size in every if any(found.get(size) for found in means.values())]
+    unused = [format_size(size) for size in every if size not in used]
+    caption = "allocations by page size: mean faults served at it over the accepted attempts, and their bytes"
+    if unused:
+        caption += f"; none at {', '.join(unused)}"
+    caption += "; base pages have no such counter"
+    rows = [(arm, *(_shown(size, found.get(size)) for size in used), _together(found)) for arm, found in means.items()]
+    return table(caption, ("policy", *map(format_size, used), "together"), rows, swatch=True)
+
+
+def _means(values: Values, arm: str) -> Mapping[int, float]:
+    """Mean count by page size in bytes; a size that an arm's kernel does not have is not there."""
+    return {
+        parse_size(name.removeprefix(PREFIX)): fmean(several)
+        for (of, name), several in values.found.items()
+        if of == arm and name.startswith(PREFIX) and several
+    }
+
+
+def _shown(size: int, count: float | None) -> str:
+    if count is None:
+        return NOTHING
+    if count == 0:
+        return "0"
+    return f"{_count(count)} ({numbers.size(count * size)})"
+
+
+def _together(found: Mapping[int, float]) -> str:
+    return numbers.size(sum(size * count for size, count in found.items())) if found else NOTHING
+
+
+def _count(count: float) -> str:
+    return f"{count:,.0f}" if count.is_integer() or count >= 1000 else f"{count:,.1f}"
+
+
+def coverage_table(cell: CellResult) -> Table:
+    """Per arm: the share of the named memory by page size."""
+    keys = kind_order({key for arm in cell.arms for key in arm.coverage})
+    rows = [
+        [arm.arm, *(numbers.share(arm.coverage.get(key, 0.0 if arm.coverage else None)) for key in keys)]
+        for arm in cell.arms
+    ]
+    return table("share of the named memory by page size", ["policy", *map(kind_label, keys)], rows, swatch=True)
+
+
+def proof_table(cell: CellResult) -> Table:
+    """Per arm: what it did, what of it is judged, whether it was delivered, by which proof, failures and memory."""
+    head = [
+        *("policy", "what it does", "judged", "proof", "at the promised size", "undelivered", "unproven", "failed"),
+        *("peak memory", "pool reserved"),
+    ]
+    rows = [
+        [
+            *(arm.arm, arm.treatment, arm.judged, arm.proof, numbers.share(arm.delivered_share)),
+            *(arm.undelivered, arm.unproven, arm.failed),
+            *(numbers.size(arm.peak_bytes), numbers.size(arm.pool_bytes)),
+        ]
+        for arm in cell.arms
+    ]
+    return table("treatment and delivery (attempts undelivered, unproven, failed)", head, rows, 4, swatch=True)
+
+
+def trades_table(cell: CellResult) -> Table | None:
+    """A row for each arm: the change of the judged metric, of the memory, and GiB for each percent gained."""
+    found = trades(cell)
+    if not found:
+        return None
+    rows = []
+    for one in found:
+        size, told = one.footprint, one.comparison
+        change = numbers.effect(size.ratio, size.low, size.high, size.n if size.constant else None)
+        price = NOTHING if one.price is None else f"{numbers.size(one.price * (1 << 30))}"
+        rows.append(
+            (
+                one.arm,
+                f"{SYMBOLS[told.verdict]} {effect_of(told)}",
+                numbers.size(size.value_baseline),
+                numbers.size(size.value),
+                change,
+                price,
+            )
+        )
+    caption = (
+        f"speed and memory: the change of {cell.metric.name}, the median memory at the proof and its change within "
+        f"pairs with the {percent(found[0].footprint.confidence)} interval by itself, and memory for each percent that "
+        f"is gained{first_pairs(found)}"
+    )
+    head = ("policy", cell.metric.name, cell.baseline, "with it", "change of memory", "for each percent")
+    return table(caption, head, rows, 2, swatch=True)
+
+
+def unit_of(cell: CellResult) -> Scale:
+    """The unit in which the cell's values are shown."""
+    return numbers.scale(cell.metric.unit, [arm.mean for arm in cell.arms])
+
+
+def statistics_table(cell: CellResult, confidence: float) -> Table:
+    """Per arm: n, mean and its margin of error, sd, extremes, median, quantiles, the first block."""
+    unit = unit_of(cell)
+    probabilities = sorted({q for arm in cell.arms for q in arm.quantiles if q != "0.5"}, key=float)
+    head = ["policy", "n", "mean", f"± ({numbers.percent(confidence)})", "sd", "min"]
+    head += [f"q{float(q) * 100:g}" for q in probabilities if float(q) < 0.5] + ["median"]
+    head += [f"q{float(q) * 100:g}" for q in probabilities if float(q) > 0.5] + ["max", "first block"]
+
+    def row(arm: ArmSummary) -> list[object]:
+        def show(value: float | None) -> str:
+            return unit.number(value, arm.margin)
+
+        low = [show(arm.quantiles.get(q)) for q in probabilities if float(q) < 0.5]
+        high = [show(arm.quantiles.get(q)) for q in probabilities if float(q) > 0.5]
+        first = show(arm.first)
+        if arm.first is not None and arm.median:
+            first = f"{first} ({numbers.change(arm.first / arm.median)})"
+        return [
+            *(arm.arm, arm.n, show(arm.mean), show(arm.margin), show(arm.sd), show(arm.min)),
+            *(*low, show(arm.median), *high, show(arm.max), first),
+        ]
+
+    caption = (
+        f"{cell.metric.name} in {unit.unit} ({better_direction(cell.metric)}); first block: change from the median"
+    )
+    return table(caption, head, [row(arm) for arm in cell.arms], swatch=True)
+
+
+def metrics_table(results: Results, cell: CellResult, values: Values | None = None) -> Table:
+    """The median of every other metric by arm; a value that the machine cannot give shows the reason."""
+    mine = [a for a in results.attempts if a.cell == cell.cell and a.state == "accepted"]
+    untold = emulated_away(mine) | {cell.metric.name}
+    values = values or Values.of(cell, results.attempts)
+    names = [name for name in values.measured if name not in untold]
+    known = known_metrics(cell.workload)
+
+    def show(name: str, arm: str) -> str:
+        middle, _ = values.median(arm, name)
+        if middle is None:
+            return f"{NOTHING} ({values.why[arm, name]})" if (arm, name) in values.why else NOTHING
+        return numbers.scale(known[name].unit if name in known else "", [middle]).text(middle)
+
+    head = ["metric", *(arm.arm for arm in cell.arms)]
+    rows = [[name, *(show(name, arm.arm) for arm in cell.arms)] for name in names]
+    return table("medians of the other metrics", head, rows, metrics=True)
+
+
+def blocks_table(results: Results, cell: CellResult) -> Table:
+    """The judged value of every attempt that ended, a block a row; what did not count is named."""
+    unit = unit_of(cell)
+    found: dict[int, dict[str, list[str]]] = {}
+    for point in points(results, cell):
+        text = numbers.NOTHING if point.value is None else unit.number(point.value)
+        if point.state != "counted":
+            text = f"{text} ({point.state})"
+        found.setdefault(point.block, {}).setdefault(point.arm, []).append(text)
+    rows = [
+        [block, *("; ".join(arms.get(arm.arm, [numbers.NOTHING])) for arm in cell.arms)]
+        for block, arms in sorted(found.items())
+    ]
+    return table(f"{cell.metric.name} of each attempt in {unit.unit}", ["block", *(a.arm for a in cell.arms)], rows, 0)
 
 
 def cell(results: Results, number: int, of: CellResult) -> Section:

@@ -21,8 +21,6 @@ from hugewise.report.sentences import SYMBOLS, effect_of
 from hugewise.stats.paired import Constant, paired
 from hugewise.stats.pairs import log_ratio
 
-__all__ = ["changes_table", "counters_table"]
-
 # As the mail of 2009 lists them for its two kernels; what only guests are asked for stands behind.
 _COUNTERS: Mapping[str, str] = {
     "cpu_s": "task clock",

@@ -8,16 +8,6 @@ from hugewise.report.document import Table, table
 from hugewise.report.numbers import NOTHING
 from hugewise.report.sentences import SYMBOLS, better_direction, change_of, effect_of, tier_name
 
-__all__ = [
-    "alpha_table",
-    "declared_table",
-    "effects_table",
-    "end_points_table",
-    "reach_table",
-    "sensitivity_table",
-    "spread_table",
-]
-
 
 def effects_table(cell: CellResult) -> Table:
     """Per comparison: verdict, change and ratio with interval, confidence, p, blocks, largest effect still possible;

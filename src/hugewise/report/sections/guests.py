@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hugewise.model.guest import Backing
-from hugewise.model.guest_record import KernelRecord
-from hugewise.model.guest_results import GuestArm, Guests
+from hugewise.model.guest import Backing, KernelRecord
+from hugewise.model.results import GuestArm, Guests
 from hugewise.quantity import format_duration, format_size
 from hugewise.report import numbers
 from hugewise.report.document import Folded, Line, Note, Only, Section, Table, some, table
 from hugewise.report.numbers import NOTHING
-
-__all__ = ["accelerated", "arms_table", "differences", "guests", "introduction", "kernels_table", "remarks"]
 
 _ARMS = (
     *("policy", "in the guest", "kernel", "base page", "backing", "proven", "CPU model", "vCPUs", "memory"),

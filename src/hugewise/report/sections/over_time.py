@@ -10,8 +10,6 @@ from hugewise.report import numbers
 from hugewise.report.document import Line, Table, table
 from hugewise.report.numbers import NOTHING, percent
 
-__all__ = ["idle_table", "sampler_line", "stalls_table", "tail_table"]
-
 _NAMES = {"p50_us": "p50", "p90_us": "p90", "p99_us": "p99", "p999_us": "p99.9", "p9999_us": "p99.99"}
 _SHOWN = 3  # stalls of an arm in the table; report.json has five
 

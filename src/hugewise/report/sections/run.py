@@ -10,11 +10,9 @@ from hugewise.model.trial import Attempt
 from hugewise.quantity import format_duration
 from hugewise.report import numbers
 from hugewise.report.document import Block, Folded, Heading, Line, Only, Points, Section, Table, table
-from hugewise.report.earlier import earlier
 from hugewise.report.numbers import NOTHING
+from hugewise.report.remarks import earlier
 from hugewise.report.sections.effects import alpha_table
-
-__all__ = ["facts", "folded", "left_out", "run", "run_table", "trouble"]
 
 _OPEN = ("the run", "host")  # tables that are shown at once
 _FEW = 12  # disturbances that are shown at once

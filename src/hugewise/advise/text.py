@@ -1,0 +1,404 @@
+"""An advice in words: what to set, for whom, what it gains, what it costs, and how sure that is. Pure.
+
+summary     what whoever asked reads at once, some ten lines behind the answer
+details     all that stands behind it: kept beside the record, and shown with --verbose
+
+The words of an advice that are made of its figures: objectives, prices, tables. Pure.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from mmap import PAGESIZE
+
+from hugewise.advise import decision, layouts
+from hugewise.advise import layouts as curves
+from hugewise.advise.advice import Advice, Confirmed
+from hugewise.advise.candidates import SettingCandidate
+from hugewise.advise.decision import FootprintChange, KnownFrom, MeasuredSetting, Priority, TradeOff, explained
+from hugewise.inspection.neighbours import Neighbours
+from hugewise.model.answer import GROWTH, POOL_GROWTH
+from hugewise.model.design import ESTIMANDS
+from hugewise.quantity import format_duration, format_size
+from hugewise.report import numbers
+from hugewise.report.sentences import plain
+from hugewise.visible import printable
+
+_LITTLE = 10 << 20
+_UNCHANGED = 0.005  # of a footprint
+_KNOWN: dict[KnownFrom, str] = {
+    "confirmed": "confirmation at {}",
+    "beside": "beside it, {} by itself",
+    "screening": "screening, claims nothing",
+}
+
+
+def mib(size: int) -> str:
+    """Bytes in MiB; below 10 of them to three digits, so that little is not shown as nothing."""
+    return f"{size / (1 << 20):,.0f} MiB" if size >= _LITTLE else numbers.size(size)
+
+
+def objective_text(priority: Priority, metric: str, margin: float, growth: float, pool: float) -> str:
+    """What is weighed against what."""
+    unasked = (
+        f"what takes more than {numbers.percent(growth)} more memory (a pool: {numbers.percent(pool)}) is left to you"
+    )
+    match priority:
+        case "memory":
+            most = numbers.percent(margin)
+            return f"For memory: the smallest footprint of those that are not worse in {metric} by more than {most}."
+        case "tail":
+            return f"For the tail: the best {metric}; {unasked}."
+        case "speed":
+            return f"For speed: the best {metric}; {unasked}."
+
+
+def price_text(growth: float | None) -> str:
+    """What a setting costs in memory."""
+    if growth is None:
+        return "what memory it takes is not known"
+    if abs(growth) < _UNCHANGED:
+        return "it takes as much memory as before"
+    percents = round(abs(growth) * 100, 1)
+    if growth > 0:
+        return f"it takes {percents:.{0 if percents >= 10 else 1}f}% more memory"
+    percents = min(99.9, percents)  # what is left is not rounded to nothing
+    return f"it takes {percents:.{0 if 10 <= percents < 99 else 1}f}% less memory"
+
+
+def growth_text(change: FootprintChange) -> str:
+    """A change of the footprint with its interval."""
+    at = f"at {100 * change.confidence:.4g}%"
+    if change.low is not None and change.high is not None:  # memory hardly varies: a tenth of a percent is enough
+        span = f"{_end(change.low)} to {_end(change.high)}"
+    else:
+        span = numbers.interval(change.ratio, change.low, change.high)
+    return f"{numbers.change(change.ratio)}{f' ({span} {at})' if span else ''}"
+
+
+def _end(ratio: float) -> str:
+    """An end of an interval, which is not rounded onto "no change": whether that is excluded is the answer."""
+    places = next((more for more in range(1, 5) if ratio == 1 or round(100 * (ratio - 1), more) != 0), 4)
+    return numbers.change(ratio, places=places)
+
+
+def memory_answer(name: str, change: FootprintChange | None, effect: str, fits: bool | None, margin: float) -> str:
+    """The answer where memory goes first. `fits`: whether it is known not to be worse by more than the margin."""
+    most = numbers.percent(margin)
+    if change is None:
+        return f"No answer: what memory `{name}` takes is not known ({effect})."
+    memory = f"memory {growth_text(change)}"
+    if fits is False:
+        return f"Leave it as it is: `{name}` is worse by more than {most} ({effect}; {memory})."
+    if change.high is None or change.high >= 1:
+        return f"Leave it as it is: `{name}` is not seen to take less memory ({memory}; {effect})."
+    if fits is None:
+        undecided = (
+            f"Undecided: `{name}` takes less ({memory}), and whether it is worse by more than {most} is not known"
+        )
+        return f"{undecided} ({effect}). More time may decide it: --time."
+    return f"Set `{name}`: {memory}; it is not worse by more than {most} ({effect})."
+
+
+def no_smaller_footprint(seen: Sequence[MeasuredSetting]) -> str:
+    """The answer where memory goes first and no candidate seems to take less."""
+    told = [f"`{one.name}` {numbers.change(one.growth.ratio)}" for one in seen if one.growth is not None]
+    found = f" ({', '.join(told)}: estimates of the screening, which claims nothing)" if told else ""
+    return f"Leave it as it is: nothing that was tried takes less memory{found}."
+
+
+def effect_on_others(found: Neighbours) -> str:
+    """What a setting of the whole host does to the other programs."""
+    some = "1 process" if found.unread == 1 else f"{found.unread} processes"
+    unread = f"; {some} could not be looked into" if found.unread else ""
+    if not found.eligible:
+        return f"of the {found.processes} processes that run now none has memory that it would change{unread}"
+    named = ", ".join(f"{printable(one.name)} {mib(one.eligible)}" for one in found.programs)
+    return (
+        f"of those that run now {mib(found.eligible)} would be eligible for pages of {format_size(found.size)}"
+        f" ({named}), and grow by {mib(found.growth)} at most{unread}"
+    )
+
+
+def joint_confidence(verdicts: int, answers: int, each: float, wrong: float) -> str:
+    """How sure several answers are together, of which each verdict is wrong with a chance of at most `each`."""
+    rest = "" if verdicts == answers else f", {verdicts} of which rest on a verdict"
+    alone = f"{100 * (1 - each / verdicts):.4g}%"
+    return (
+        f"{answers} answers{rest}: the chance that any of them is wrong is at most {numbers.percent(wrong)}, as each"
+        f" verdict alone is wrong with at most {numbers.percent(each)} (--confidence {alone}: {numbers.percent(each)}"
+        " over all)."
+    )
+
+
+def aligned_table(rows: Sequence[TradeOff]) -> Iterator[str]:
+    """The settings in aligned columns; nothing of no rows."""
+    lines = [("setting", "effect", "known", "footprint", "reach", ""), *map(_row, rows)] if rows else []
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]) - 1)] if lines else []
+    for line in lines:
+        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=False)]
+        yield "  ".join([*cells, line[-1]]).rstrip()
+
+
+def _row(row: TradeOff) -> tuple[str, ...]:
+    seen = row.seen
+    reach = row.reach or numbers.NOTHING
+    if seen is None:
+        return (printable(row.name), numbers.NOTHING, numbers.NOTHING, numbers.NOTHING, reach, printable(row.why))
+    note = f"dominated by {printable(row.dominated_by)}" if row.dominated_by else ""
+    size = numbers.size(seen.footprint.total)
+    if row.reach is None:
+        return (printable(row.name), numbers.NOTHING, numbers.NOTHING, size, reach, note)
+    change = "" if seen.growth is None else f", {growth_text(seen.growth)}"
+    known = _KNOWN[seen.known].format(f"{100 * seen.confidence:.4g}%")
+    effect = numbers.effect(seen.ratio, seen.low, seen.high)
+    return (printable(row.name), effect, known, f"{size}{change}", reach, note)
+
+
+DETAILS = "details.txt"
+"""Beside the record: the whole of it in words."""
+
+
+def objective(found: Advice) -> str:
+    """What is weighed, in words."""
+    asked, last = found.question, found.confirmed
+    if asked.curve:
+        return f"For a curve: the gain in {asked.workload.get('metric', 'wall_s')} by the share of its heap."
+    metric = last.metric if last is not None else asked.workload.get("metric", "wall_s")
+    return objective_text(asked.priority, metric, asked.margin, GROWTH, POOL_GROWTH)
+
+
+def recommended(found: Advice) -> bool:
+    """Whether the answer is to set something, or leaves that to its user."""
+    last = found.confirmed
+    if last is None or last.verdict == "none" or last.fails:
+        return False
+    if found.question.priority != "memory":
+        return last.verdict == "better"
+    fits = decision.no_worse(last.low, last.high, last.better, found.question.margin)
+    change = last.change
+    return bool(fits) and change is not None and change.high is not None and change.high < 1
+
+
+def answer(found: Advice) -> str:
+    """One sentence: what to set, the gain with its interval, the price, and how sure."""
+    if found.curve is not None:
+        return curves.curve_sentence(found.curve)
+    last, margin = found.confirmed, found.question.margin
+    if last is None:
+        return _unconfirmed(found)
+    chosen = found.candidate(last.candidate)
+    effect = f"{last.metric} {numbers.effect(last.ratio, last.low, last.high)}"
+    if last.failed:
+        effect += "; " + ", ".join(f"`{name}`: {how}" for name, how in last.failed.items())
+    sure = f"{last.n} pairs at {_sure(last.confidence)}"
+    if last.verdict == "none":
+        return f"No verdict on `{chosen.name}`: {plain(last.reason).rstrip('.')}."
+    if last.fails and (last.verdict != "worse" or found.question.priority == "memory"):
+        return f"Leave it as it is: runs of `{chosen.name}` failed, whatever it does to the others ({effect}, {sure})."
+    if found.question.priority == "memory":
+        fits = decision.no_worse(last.low, last.high, last.better, margin)
+        said = memory_answer(chosen.name, last.change, f"{effect}, {sure}", fits, margin)
+        return f"{said} {_how(found, chosen)}" if recommended(found) else said
+    best = f"the best that was found, `{chosen.name}`," if len(found.tried) > 1 else f"`{chosen.name}`"
+    match last.verdict:
+        case "better" if last.growth is not None and last.growth > (POOL_GROWTH if chosen.reach == "pool" else GROWTH):
+            more = f"but the program has {100 * last.growth:.0f}% more memory"
+            return (
+                f"`{chosen.name}` is better ({effect}, {sure}), {more}: that is yours to weigh. {_how(found, chosen)}"
+            )
+        case "better":
+            return f"Set `{chosen.name}`: {effect}, {sure}; {price_text(last.growth)}. {_how(found, chosen)}"
+        case "equivalent":
+            no = f"makes no difference above {numbers.percent(margin)}"
+            return f"Leave it as it is: {best} {no} ({effect}, {sure})."
+        case "worse":
+            return f"Leave it as it is: {best} is worse ({effect}, {sure})."
+        case _:
+            more = f": give --time {found.more_time} or more" if found.more_time else " may decide it: --time"
+            return f"Undecided: `{chosen.name}` {effect}, {sure}. More time{more}."
+
+
+def _unconfirmed(found: Advice) -> str:
+    """The answer so far, or why there is nothing to confirm."""
+    if found.arrived == "finished" and found.screen is not None:
+        return no_smaller_footprint(found.screen.measured[1:])
+    if found.arrived == "finished" and any("needs root" in left.reason for left in found.left_out):
+        return "Leave it as it is, or ask as root: what could still reach this program needs root to be tried."
+    if found.arrived == "finished":
+        return "Leave it as it is: no setting can reach this program that it does not have already."
+    said = f"No answer yet: it ended in the {_PHASES[found.arrived]}"
+    if found.screen is None or not found.chosen:
+        return f"{said}."
+    estimate = found.screen.estimates.get(found.chosen)
+    about = "" if estimate is None else f", about {numbers.change(estimate)}"
+    return f"{said}. The screening, which claims nothing, has `{found.chosen}` go on{about}."
+
+
+_PHASES = {
+    "pilot": "pilot",
+    "curve": "curve",
+    "screening": "screening",
+    "confirmation": "confirmation",
+    "finished": "end",
+    "interrupted": "middle",
+}
+
+
+def _how(found: Advice, chosen: SettingCandidate) -> str:
+    if chosen.reach == "host" and found.neighbours is not None:
+        return f"It reaches every program of this machine: {effect_on_others(found.neighbours)}."
+    return {
+        "process": "It reaches this program alone.",
+        "pool": "It reaches this program alone, from a pool that stays reserved.",
+        "host": "It reaches every program of this machine.",
+    }[chosen.reach]
+
+
+def _sure(confidence: float) -> str:
+    return f"{100 * confidence:.4g}%"
+
+
+def settings(found: Advice) -> tuple[TradeOff, ...]:
+    """The table: as it is, every setting that was tried, with the best that is known of it, and who dominates it."""
+    screen, last = found.screen, found.confirmed
+    seen = {one.name: one for one in (screen.measured if screen is not None else ())}
+    seen |= {one.name: one for one in (last.measured if last is not None else ())}
+    if not seen:
+        return ()
+    as_is = next(iter(last.measured if last is not None and last.measured else seen.values()))
+    rows = [TradeOff(name=as_is.name, reach=None, seen=as_is)]
+    gone = screen.left_out if screen is not None else {}
+    rows += [
+        TradeOff(name=one.name, reach=one.reach, seen=seen.get(one.name), why=gone.get(one.name, ""))
+        for one in found.tried
+    ]
+    better = last.better if last is not None else screen.better if screen is not None else "lower"
+    return decision.trade_offs(rows, better, found.question.margin)
+
+
+def summary(found: Advice) -> Iterator[str]:
+    """What stands behind the answer, in short: the settings, what was delivered, and where the gain comes from."""
+    yield from aligned_table(settings(found))
+    if found.curve is not None:
+        yield from _curve(found)
+    yield from _notes(found, short=True)
+    yield from _delivered(found)
+    if found.apart is not None:
+        yield layouts.layout_sentence(found.apart)
+    yield from tuple(_causes(found))[:1]
+
+
+def details(found: Advice) -> Iterator[str]:
+    """What stands behind the answer, line by line."""
+    yield from aligned_table(settings(found))
+    if found.pilot is not None:
+        seen = found.pilot.huge
+        huge = "its pages were not seen" if seen is None else f"{100 * seen:.0f}% of it in huge pages"
+        sd = found.pilot.sd
+        spread = "" if sd is None else f", pairs of the same differ by {numbers.times(100 * sd)}% (sd)"
+        memory = f"at most {mib(found.pilot.memory)} of memory" if found.pilot.memory else "memory unknown"
+        yield (
+            f"As it is: {format_duration(found.pilot.wall_s)} a run ({found.pilot.runs} runs{spread}), {memory},"
+            f" {huge}."
+        )
+    if found.curve is not None:
+        yield from _curve(found)
+    yield from _notes(found, short=False)
+    for one in found.tried:
+        yield f"Tried: {one.name} ({one.reach}): {one.reason}{_fate(found, one.name)}."
+    for left in found.left_out:
+        yield f"Not tried: {left.name}: {left.reason}."
+    last = found.confirmed
+    if last is None:
+        return
+    if found.question.of_service:
+        what = ESTIMANDS[last.design] or "its arms one after the other"
+        yield f"Design: {last.design}, {what}."
+    yield from _delivered(found)
+    if last.growth is not None and last.memory_after is not None:
+        unused = last.seen.footprint.unused if last.seen is not None else None
+        never = f" ({mib(unused)} of that never used)" if unused else ""
+        pool = f", {mib(last.reserved)} of it a pool that stays reserved{never}" if last.reserved else ""
+        counted = "" if last.seen is None or last.seen.footprint.charged else " Its page tables were not counted."
+        yield f"Price: at most {mib(last.memory_after)} of memory{pool}, {_grown(last)}.{counted}"
+    if found.apart is not None:
+        yield layouts.layout_sentence(found.apart)
+    yield from _causes(found)
+    if found.neighbours is not None:
+        yield f"The other programs that run now: {effect_on_others(found.neighbours)}."
+
+
+def whole(found: Advice) -> str:
+    """All of it as a text: the objective, the answer, and what stands behind it, with what asked and the runs."""
+    runs = (found.pilot_folder, found.screening_folder, found.confirmation_folder, found.apart_folder)
+    told = (f"Run: {run}" for run in filter(None, (*runs, found.curve_folder)))
+    asked = (f"Asked by: {shlex.join(found.command)}",) if found.command else ()
+    lines = (objective(found), answer(found), *(f"  {line}" for line in (*details(found), *asked, *told)))
+    return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def _curve(found: Advice) -> Iterator[str]:
+    assert found.curve is not None
+    yield from curves.lines(found.curve, shlex.join(layouts.command_of(found.question)))
+
+
+def _notes(found: Advice, *, short: bool) -> Iterator[str]:
+    """The remarks. That the time may not be enough is of no use when it was; nor, in `short`, what it could show."""
+    decided = found.confirmed is not None and found.confirmed.verdict not in ("undecided", "none")
+    yield from (f"Note: {one}." for one in found.remarks[1 if decided and (found.more_time or short) else 0 :])
+
+
+def _delivered(found: Advice) -> Iterator[str]:
+    last = found.confirmed
+    if last is not None and last.huge_after is not None:
+        before = "" if last.huge_before is None else f" ({100 * last.huge_before:.0f}% before)"
+        yield f"Delivered: {100 * last.huge_after:.0f}% of its memory in pages above {format_size(PAGESIZE)}{before}."
+
+
+def _causes(found: Advice) -> Iterator[str]:
+    last = found.confirmed
+    if last is not None and last.seen is not None and last.seen.causes is not None:
+        yield from explained(last.seen.causes)
+
+
+def _grown(last: Confirmed) -> str:
+    change = last.change
+    if change is None:
+        return f"{numbers.change(1 + (last.growth or 0.0))} by the most of all runs"
+    return growth_text(change)
+
+
+def _verdict(found: Advice, last: Confirmed) -> str:
+    """What the confirmation came to: of memory, whether it is known not to be worse."""
+    if found.question.priority != "memory" or last.verdict == "none":
+        return last.verdict
+    margin = found.question.margin
+    fits = decision.no_worse(last.low, last.high, last.better, margin)
+    most = f"worse by more than {numbers.percent(margin)}"
+    return "undecided" if fits is None else f"not {most}" if fits else most
+
+
+def _fate(found: Advice, name: str) -> str:
+    screen, last = found.screen, found.confirmed
+    if last is not None and last.candidate == name:
+        return f"; judged by blocks of its own: {_verdict(found, last)}"
+    if screen is None:
+        return ""
+    if (gone := screen.left_out.get(name)) is not None:
+        return f"; it could not be run here: {gone}"
+    estimate = screen.estimates.get(name)
+    about = "" if estimate is None else f", about {numbers.change(estimate)}"
+    about += f", {screen.failed[name]}" if name in screen.failed else ""
+    why = screen.dropped.get(name)
+    if why is not None:
+        return f"; dropped by the screening{about} ({why})"
+    rate = ", unsure" if screen.unsure else ", at the screening's rate of 10%"
+    if found.question.priority == "memory":
+        rate = ", by the screening's estimate"
+    beside = next((one for one in (last.measured if last is not None else ()) if one.name == name), None)
+    if beside is None:
+        return f"; screened{about}{rate}"
+    effect = numbers.effect(beside.ratio, beside.low, beside.high)
+    return f"; the runner-up, measured beside the confirmation: {effect} at {_sure(beside.confidence)}, by itself"

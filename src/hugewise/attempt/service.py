@@ -1,0 +1,648 @@
+"""One attempt of a staged workload: what the runner's steps call, from laying out the data to reading the outputs.
+
+A performance never raises for what happens on its stage: `problem` says what went wrong and whether that was before the
+measured part (then the attempt is tried again) or in it (then it failed).
+
+The ends of an attempt's measured part: what both roles and the machine had counted at each.
+
+What a played scene left behind, for the workload that reads it.
+
+Makes the data of staged workloads, once: their recipe is played on a stage of its own, and what came out is kept.
+
+The memory of idle servers when khugepaged has looked at all of it: what a policy costs beside what it wins.
+
+A server's footprint at the end of the measured part has what faults gave it; khugepaged adds to that later, at a pace
+of 16 MiB in ten seconds by default. Here it scans without pauses until two passes have ended (of one that was under way
+nobody knows where it began), in a bounded time.
+
+Source: Documentation/admin-guide/mm/transhuge.rst of the Linux kernel (khugepaged controls, full_scans).
+"""
+
+from __future__ import annotations
+
+import pwd
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from hugewise.attempt import outcome
+from hugewise.attempt.context import AttemptState, Group
+from hugewise.attempt.driver import AttemptDriver, Surroundings
+from hugewise.attempt.outcome import Problem
+from hugewise.attempt.stage import RemoteClient, Stage, StageError
+from hugewise.errors import HugewiseError, ProbeError, SettingError
+from hugewise.files import storing
+from hugewise.host.knob import Settings
+from hugewise.host.local_machine import Counting, LocalMachine
+from hugewise.host.scratch import Scratch, file_system, fresh, need_room
+from hugewise.machine import noise, probe
+from hugewise.machine.machine import Contained, Folders, Machine, Running, roles
+from hugewise.machine.serving import ClientSite, Site
+from hugewise.model.age import pressed
+from hugewise.model.design import FixedWork, Slicing, Visited
+from hugewise.model.host import number_of
+from hugewise.model.pages import THP
+from hugewise.model.scene import Data, Part, Parted, Places, Reading, RoleUse, Scene, Staged, Write, counted
+from hugewise.model.workload import ParameterValue
+from hugewise.plan.arms import Arm
+from hugewise.plan.plan import Cell
+from hugewise.reading import UnreadableError
+from hugewise.store import dataset
+
+
+@dataclass(frozen=True)
+class MarkedMoment:
+    """Counters of both roles and of the machine at one end of the measured part.
+
+    t        UTC epoch seconds by the clients' clock
+    carried  bytes that the network to clients elsewhere has carried; None where there is none, or it does not say
+    """
+
+    t: float
+    host: noise.Snapshot
+    sut: RoleUse
+    client: RoleUse
+    carried: int | None
+
+
+@dataclass
+class MarkedEnds:
+    """None, one, or both of them: what comes after the second one replaces it."""
+
+    seen: list[MarkedMoment] = field(default_factory=list)
+
+    def mark(self, site: Site, sut: RoleUse, client: Callable[[], RoleUse], far: ClientSite | None) -> None:
+        """The measured part begins or ends now. Raises MachineError where clients elsewhere are gone."""
+        t = time.time() if far is None else far.clock()
+        used = client() if far is None else far.contain.used()
+        carried = None if far is None else far.carried()
+        self.seen.append(MarkedMoment(t, noise.snapshot(site.host), sut, used, carried))
+
+    def begin_anew(self) -> None:
+        """What was marked does not count."""
+        self.seen.clear()
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has begun."""
+        return bool(self.seen)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is over."""
+        return len(self.seen) >= 2
+
+    @property
+    def first(self) -> bool:
+        """Whether it has begun and is not over."""
+        return len(self.seen) == 1
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Begin and end; it is over."""
+        return self.seen[0].t, self.seen[-1].t
+
+    @property
+    def host(self) -> tuple[noise.Snapshot, noise.Snapshot]:
+        """The machine's counters at both ends; it is over."""
+        return self.seen[0].host, self.seen[-1].host
+
+    def use(self, role: Literal["sut", "client"]) -> RoleUse:
+        """What a role used in it."""
+        if not self.whole:
+            return RoleUse()
+        first, last = self.seen[0], self.seen[-1]
+        return last.sut.since(first.sut) if role == "sut" else last.client.since(first.client)
+
+    @property
+    def carried(self) -> int | None:
+        """Bytes that the network carried in it; None where it does not say."""
+        if not self.whole or self.seen[0].carried is None or self.seen[-1].carried is None:
+            return None
+        return self.seen[-1].carried - self.seen[0].carried
+
+
+@dataclass
+class WorkloadOutputs:
+    """What an attempt left behind: `hugewise.model.scene.Outputs`."""
+
+    stage: Stage
+    begin: float
+    end: float
+    sut: RoleUse
+    client: RoleUse
+    parts: tuple[Part, ...]
+
+    def stdout(self, step: str = "timed") -> str:
+        """What a step said."""
+        # Of a micro-workload the probe's JSON Lines.
+        return self._said(f"{step}.stdout", *(("stdout", "events.jsonl") if step == "timed" else ()))
+
+    def stderr(self, step: str = "timed") -> str:
+        """What a step said on stderr."""
+        return self._said(f"{step}.stderr", *(("stderr",) if step == "timed" else ()))
+
+    def _said(self, *names: str) -> str:
+        """What stands in the first of these files that has anything. Raises UnreadableError."""
+        return next(filter(None, (outcome.printed(self.stage.outputs / name) for name in names)), "")
+
+    def files(self, pattern: re.Pattern[str]) -> Iterator[bytes]:
+        """Regular files by name: of the run folder, or of the clients' own where they are elsewhere."""
+        far = self.stage.far
+        if far is not None:
+            return far.machine.files(far.folder, pattern)
+        return self.stage.machine.files(self.stage.places.run, pattern)
+
+
+# Beyond this share of its resident pages, faults in the measured part say that the system under test was not warm yet.
+# Some hundred are of a server's own life (a worker that starts, a buffer) whatever its size.
+_WARM, _FEW = 0.01, 500
+
+
+@dataclass(kw_only=True)
+class ServiceDriver(AttemptDriver):
+    """A staged workload's attempt.
+
+    Its data are `kept` below the results; a machine that has no copy of them makes them first.
+    """
+
+    site: Site
+    cell: Cell
+    arm: Arm
+    outputs: Path
+    scratch: Folders
+    sut: Contained
+    client: Contained
+    kept: dataset.Kept | None = None
+    turns: Slicing | None = None  # how it takes turns with other arms, where it does
+    cwd: str | None = None  # where commands of the user's own run
+    events: tuple[str, ...] = ()  # of the processor, which are counted of the servers
+    far: ClientSite | None = None  # where the clients are, if on a host of their own
+    problem: Problem | None = None
+    reading: Reading = field(default_factory=Reading)
+    filled: list[probe.Coverage] | None = None
+    coverage: list[probe.Coverage] = field(default_factory=list)
+    parts: tuple[Part, ...] = ()  # what counts of the measured part, where that is not all of it
+    footprint: int | None = None
+    peaks: list[int] = field(default_factory=list)
+    begun: Mapping[str, int] = field(default_factory=dict)
+    marks: list[str] = field(default_factory=list)
+    counted: probe.Counters | str = "the measured part was not completed"  # of the servers, or why not
+    _unheld: bool = False
+    _counting: Counting | None = None
+    _stage: Stage | None = None
+    _scene: Scene | None = None
+    _apart: RemoteClient | None = None
+    _moments: MarkedEnds = field(default_factory=MarkedEnds)
+
+    def surroundings(self, added: Mapping[str, str]) -> Surroundings:
+        places = self.stage.places
+        return Surroundings(self.stage.environment(added), places.run, places.client if self.served else places.sut)
+
+    def afar(self, spec: probe.Spec, machine: Machine, added: Mapping[str, str]) -> tuple[probe.Spec, Machine]:
+        return (spec, machine) if self._apart is None else (self._apart.spec(spec, added), self._apart.machine)
+
+    @property
+    def workload(self) -> Staged:
+        """The cell's workload."""
+        assert isinstance(self.cell.workload, Staged)
+        return self.cell.workload
+
+    @property
+    def scene(self) -> Scene:
+        """What is played; known once it is supplied."""
+        assert self._scene is not None
+        return self._scene
+
+    @property
+    def stage(self) -> Stage:
+        """Where it is played; there once it is supplied."""
+        assert self._stage is not None
+        return self._stage
+
+    def __post_init__(self) -> None:
+        workload, given = self.workload, self.cell.given(self.arm)
+        self.visited = self.turns is not None and isinstance(workload, Visited) and workload.visited(given)
+        self.fixed = isinstance(workload, FixedWork)
+
+    def supply(self) -> None:
+        """Lay out the data, decide on the scene, and run what comes before the servers."""
+        machine = self.site.machine
+        if self.kept is not None and isinstance(self.scratch, Scratch):
+            data = dataset.lay_out(self.kept, self.scratch)
+        else:
+            data = self.scratch.folder("data")
+        sut, client = roles(self.workload.clients, self.cell.cpus, self.cell.client_cpus, machine.cpus())
+        places = Places(
+            data=str(data),
+            run=str(self.scratch.folder("run")),
+            ports=machine.ports(self.workload.ports),
+            peer=msgspec.structs.replace(self.site.peer, ports=LocalMachine().ports(self.workload.ports)),
+            sut=sut,
+            client=client,
+            cwd=self.cwd,
+        )
+        given = self.cell.given(self.arm)
+        if self.far is not None and isinstance(self.workload, Parted):
+            self._apart = RemoteClient.begin(self.far, client)
+            self.elsewhere = True
+            places = self._apart.places(places, self.workload.far_ports(given, places))
+        if self.kept is None and (made := self.workload.data(given)) is not None:
+            self._try(lambda: self._make(made, places), "rejected")
+        places, self._scene = self._set(given, places)
+        self.served = any(server.where == "machine" for server in self._scene.servers)
+        self.gate = self._scene.gate
+        self._stage = Stage(
+            machine,
+            self.outputs,
+            places,
+            self.cell.stage_account,
+            self.sut,
+            self.client,
+            self.arm.treatment,
+            self.site.source,
+            far=self._apart,
+        )
+        self._try(self._before, "rejected")
+
+    def _set(self, given: Mapping[str, ParameterValue], places: Places) -> tuple[Places, Scene]:
+        """The scene; where others have their turns meanwhile, one whose client outlasts them."""
+        if self.turns is None or self.visited:
+            return places, self.workload.scene(self.arm.treatment, given, places)
+        scene = self.workload.scene(self.arm.treatment, given, msgspec.structs.replace(places, idle=1.0))
+        if (window := scene.window) is None:  # its client ends when it has done its work, whoever has had turns
+            return places, scene
+        places = msgspec.structs.replace(places, idle=self.turns.idle(window.lead, window.length))
+        return places, self.workload.scene(self.arm.treatment, given, places)
+
+    def _make(self, data: Data, places: Places) -> None:
+        anywhere = Contained()
+        stage = Stage(
+            self.site.machine, self.outputs, places, self.cell.stage_account, anywhere, anywhere, None, self.site.source
+        )
+        for path in data.inputs:
+            self.site.machine.put("/", path.lstrip("/"), Path(path).read_bytes(), None, None)
+        try:
+            stage.play(data.recipe(places))
+        finally:
+            stage.end()
+
+    def _before(self) -> None:
+        for act in self.scene.before:
+            if isinstance(act, Write):
+                self.stage.write(act)
+            else:
+                self.stage.do(act)
+
+    def serve(self) -> None:
+        """Start the servers and warm them."""
+
+        def serving() -> None:
+            if self.cell.memory is not None:
+                # A memory cgroup counts shared memory but no pages of a pool: an arm with a pool would have more left
+                # for its page cache than the others.
+                pool = self.workload.pool(self.arm.treatment, self.cell.given(self.arm))
+                self.sut.limit_memory(max(1 << 20, self.cell.memory - pool), swapping=pressed(self.cell.memory_age))
+            for server in self.scene.servers:
+                self.stage.start(server)
+            for step in self.scene.warm:
+                self.stage.do(step)
+            if self.visited and isinstance(self.workload, Visited):
+                for step in self.workload.fill(self.cell.given(self.arm), self.stage.places):
+                    self.stage.do(step)
+            self.stage.check()
+
+        self._try(serving, "rejected")
+        if self.served and self.problem is None:
+            if self.site.machine.counters:
+                self._count(self._open_counters)
+            else:
+                self.counted = "the counters of a guest's servers are not read"
+
+    def timing(self, *, held: bool) -> Callable[[Sequence[Running]], None]:
+        """What to do while the timed command runs. `held`: a client with a gate waits there to be let go.
+
+        One that cannot be held stores its keys within the measured part, and memory is whole only at its end.
+        """
+        self._unheld = self.scene.gate and not held
+        if self.scene.window is None and (self._unheld or not self.scene.gate):
+            self.mark()
+        look = (lambda: None) if self._unheld else self.look
+        return self.stage.attend(self.scene.window, self.mark, look, self.scene.beside, self.scene.enough)
+
+    def begin_work(self) -> None:
+        """Its clients have warmed up: what is given to do may begin."""
+        if self.scene.window is not None and self.scene.window.quota is not None:
+            self.stage.write(self.scene.window.quota.begin)
+
+    def has_done(self) -> bool:
+        """Whether its clients were given work, and have done it. Raises StageError."""
+        quota = None if self.scene.window is None else self.scene.window.quota
+        return quota is not None and self.stage.has_done(quota)
+
+    def let_end(self) -> None:
+        """Its turns are over, and its memory was looked at."""
+        self.stage.let_end(self.scene.enough)
+
+    def mark(self) -> None:
+        """The measured part begins or ends."""
+        if self._moments.begun and self._counting is not None:
+            self._count(self._counting.end)
+        sut = self.stage.tested.used() if self.fixed else self.sut.used()
+        self._moments.mark(self.site, sut, self.client.used, self.far)
+        if self._moments.first and self._counting is not None:
+            self._count(self._counting.begin)
+        if self._moments.whole:
+            self.around = self._moments.host
+            whole = self.visited or self.fixed or not (self.served or self.scene.window is not None)
+            self.seconds = None if whole else counted(self._parts)
+
+    def _open_counters(self) -> None:
+        faults = () if self.sut.used().faults is not None else ("page-faults",)
+        self._counting = Counting(self.stage.tested.processes(), (*faults, *self.events))
+
+    def _count(self, act: Callable[[], None]) -> None:
+        """Counters explain what is measured: an attempt that lacks them says why, and goes on."""
+        try:
+            act()
+        except ProbeError as error:
+            self.counted = error.message
+            self._stop_counting()
+
+    def _stop_counting(self) -> None:
+        counting, self._counting = self._counting, None
+        if counting is not None:
+            counting.close()
+
+    def timed(self, *, failed: bool = False) -> None:
+        """The timed command has ended; where it has `failed`, the reason may be that a server is about to be gone."""
+        if self.scene.window is None and not self._moments.whole:  # else its turns were over before
+            self.mark()
+        if self._counting is not None and self._moments.whole:
+            self._count(self._take_counts)
+        self._try(self.stage.check_again if failed else self.stage.check, "failed")
+
+    def _take_counts(self) -> None:
+        assert self._counting is not None
+        self.counted = self._counting.counts()
+        with storing(str(self.outputs)):
+            (self.outputs / "counting.jsonl").write_bytes(self._counting.said)
+        self._stop_counting()
+
+    def look(self) -> None:
+        """See what backs the servers' memory, while they hold it."""
+        if not self.served or self.coverage or self.problem is not None:
+            return
+        try:
+            self.coverage = self.stage.scan()  # the proof first: walking every process's page tables takes longer
+        except ProbeError as error:
+            self.marks.append(f"no proof of its pages: {error.message}")
+        self.footprint, self.begun = self.stage.tested.footprint(), self.stage.tested.begotten()
+        if self.fixed:
+            self.peaks = self.stage.tested.peaks()
+
+    def look_first(self, *, in_turns: bool = False) -> None:
+        """See what backs the servers' memory when it is filled, and before they take turns. Raises StageError where
+        the timed command is there (`in_turns`) and a server is gone.
+        """
+        if not self.served or self.problem is not None:
+            return
+        self.filled = []
+        try:
+            self.filled = self.stage.scan()
+        except ProbeError as error:
+            self.marks.append(f"no proof of its pages before its turns: {error.message}")
+        except StageError as error:
+            if in_turns:
+                raise
+            self.problem = Problem("rejected", error.message)
+
+    def begin_anew(self) -> None:
+        """The measured part was broken off for the sake of another, and begins once more."""
+        self._moments.begin_anew()
+        if self._counting is not None:
+            self._stop_counting()
+            self.counted = "the counters were stopped when the client began anew, as another arm's server had ended"
+
+    def conclude(self) -> None:
+        """Look at the memory if that is still to be done, run what comes after, and read the outputs."""
+        self._try(self.look, "failed")
+        self._try(lambda: [self.stage.do(step) for step in self.scene.after], "failed")
+        if self.problem is not None or not self._moments.whole:
+            return
+        try:
+            self.reading = outcome.read(self.workload, self._played(), self.cell.given(self.arm))
+        except UnreadableError as error:
+            self.problem = Problem("failed", error.reason)
+            return
+        if self.reading.problem is not None:
+            self.problem = Problem("failed", self.reading.problem)
+        self.marks += [mark for mark in self.reading.marks if self._told(mark)]
+        if self._apart is not None:
+            self.marks += self._apart.marks(self._moments.carried, counted(self._parts))
+        faults, resident = self.use("sut").faults, self.footprint
+        warmed = self.served and not self._unheld and not self.fixed
+        share = faults / (resident / self.site.base_size) if warmed and faults is not None and resident else 0.0
+        if share >= _WARM and faults is not None and faults > _FEW:
+            self.marks.append(f"{faults:,} page faults in the measured part: {share:.1%} of the resident pages")
+
+    def dismiss(self) -> None:
+        """Stop the servers, see that they are gone, and remove the folders."""
+        if self._stage is not None:
+            try:
+                self._stage.stop()
+            except StageError as error:
+                self.marks.append(error.message)
+        self.scratch.clear()
+        if self.far is not None:
+            self.far.scratch.clear()
+
+    def close(self) -> None:
+        """Whatever happened: nothing of it lives on."""
+        self._stop_counting()
+        if self._stage is not None:
+            self._stage.end()
+        with suppress(OSError):
+            self.scratch.clear()
+
+    # -- what came out
+
+    def use(self, role: Literal["sut", "client"]) -> RoleUse:
+        """What a role used in the measured part."""
+        return self._moments.use(role)
+
+    @property
+    def measured(self) -> tuple[float, float] | None:
+        """Begin and end of the measured part, by the clients' clock; None when it was not completed."""
+        return self._moments.ends if self._moments.whole else None
+
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        return self.parts or (Part(*self._moments.ends),)
+
+    def facts(self) -> Mapping[str, str | int | float]:
+        """What was done, with what data, and where they lay."""
+        found = {name: fact for name, fact in self.reading.facts.items() if self._told(name)}
+        if self.kept is not None:
+            found |= {"data_sha256": self.kept.digest, "data_bytes": self.kept.bytes}
+        if self._apart is not None and self._moments.whole:
+            found |= self._apart.facts(self._moments.carried, counted(self._parts))
+        if isinstance(self.scratch, Scratch):
+            found["storage"] = f"{self.scratch.path.parent} ({file_system(self.scratch.path)})"
+        return found
+
+    def _told(self, name: str) -> bool:
+        """Whether a mark, or the fact of that name, means something here."""
+        return not self.site.machine.emulated or name not in self.reading.of_time
+
+    def _played(self) -> WorkloadOutputs:
+        return WorkloadOutputs(self.stage, *self._moments.ends, self.use("sut"), self.use("client"), self._parts)
+
+    def _try(self, act: Callable[[], object], state: Literal["rejected", "failed"]) -> None:
+        """Do it unless something went wrong before; a failure on stage is kept."""
+        if self.problem is not None:
+            return
+        try:
+            act()
+        except StageError as error:
+            self.problem = Problem(state, error.message)
+            if self._stage is None:
+                return
+            try:
+                self._stage.check_again()
+            except StageError as cause:  # a client fails because its server is gone
+                self.problem = Problem(state, cause.message)
+
+
+def prepared(  # noqa: PLR0917 (what is made, where, and by whom)
+    workload: Staged,
+    data: Data,
+    machine: Machine,
+    results: Path,
+    scratch: Scratch,
+    account: pwd.struct_passwd | None,
+    contain: Callable[[str], Contained],
+    say: Callable[[str], None],
+) -> dataset.Kept:
+    """The data as they are kept below `results`, made now if need be.
+
+    Raises UserError where there is no room for a copy, HugewiseError with the last lines of the step that failed.
+    """
+    kept = dataset.find(results, data)
+    need_room(scratch.path, data.bytes if kept is None else kept.bytes)
+    if kept is not None:
+        return kept
+    say(f"making {data.name} once; it is kept in {results / 'data'}")
+    everywhere = machine.cpus()
+    places = Places(
+        data=str(scratch.folder("data")),
+        run=str(scratch.folder("run")),
+        ports=machine.ports(workload.ports),
+        sut=everywhere,
+        client=everywhere,
+    )
+    leaf = contain("data")
+    outputs = scratch.path / "outputs"
+    fresh(outputs, None, None)  # nobody else writes there
+    stage = Stage(machine, outputs, places, account, leaf, leaf, None, "smaps")
+    try:
+        stage.play(data.recipe(places))
+        return dataset.keep_dataset(results, data, Path(places.data))
+    except StageError as error:
+        raise HugewiseError(f"{data.name} cannot be made: {error.message}", hint="see: hugewise doctor") from None
+    finally:
+        stage.end()
+        leaf.kill()
+        leaf.remove()
+        scratch.clear()
+
+
+SCANS = f"{THP}/khugepaged/full_scans"
+SLEEP = f"{THP}/khugepaged/scan_sleep_millisecs"
+PASSES = 2
+_LOOK_S = 0.02
+
+
+class IdleFootprint(msgspec.Struct, frozen=True):
+    """Bytes, or why they are not known."""
+
+    bytes: int | None
+    why: str = ""
+
+
+def idle(group: Group, work: AttemptState) -> IdleFootprint:
+    """Wait for khugepaged, and look at the servers' memory."""
+    patience, play = group.bench.study.sampling.idle, work.play
+    if not patience:
+        return IdleFootprint(None, "not asked for: idle in [sampling]")
+    if not isinstance(play, ServiceDriver) or not play.served:
+        return IdleFootprint(None, "only servers are idle after the measured part: other processes have ended")
+    if work.broken is not None or play.problem is not None:
+        return IdleFootprint(None, "the attempt did not come to its end")
+    if work.site.machine.emulated:
+        return IdleFootprint(None, "the guest is emulated: how long khugepaged takes there means nothing")
+    if not group.alone(work):
+        return IdleFootprint(None, "the arms were there together, and khugepaged works for all of them")
+    why = _passed(group, work, patience)
+    if why is not None:
+        return IdleFootprint(None, why)
+    size = play.stage.tested.footprint()
+    return IdleFootprint(size, "" if size is not None else "the servers' memory could not be read in time")
+
+
+def _passed(group: Group, work: AttemptState, patience: float) -> str | None:
+    """Why khugepaged has not passed twice; None where it has, or has nothing to do under these settings."""
+    host = work.site.host
+    if never_collapses(work.site.knobs.values()):
+        return None
+    if number_of(host, SCANS) is None:
+        return f"{SCANS}: not there"
+    if host.privileged() and (why := _hurried(group, work.site, work.arm.treatment.knobs)) is not None:
+        return why
+    return _waited(lambda: number_of(host, SCANS), patience, time.monotonic, time.sleep)
+
+
+def _hurried(group: Group, site: Site, knobs: Mapping[str, str]) -> str | None:
+    """Have khugepaged scan without pauses, until the next attempt's knobs are turned; why not, where it cannot be."""
+    if SLEEP not in site.knobs.values():
+        return None
+    try:
+        drift = site.knobs.apply({**knobs, SLEEP: "0"})
+    except SettingError as error:
+        return f"khugepaged could not be hurried: {error.message}"
+    if drift:
+        if isinstance(site.knobs, Settings):
+            group.drift += drift
+        return f"somebody else turned knobs: {'; '.join(map(str, drift))}"
+    return None
+
+
+def _waited(
+    scans: Callable[[], int | None], patience: float, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> str | None:
+    first, until = scans(), clock() + patience
+    while (now := scans()) is not None and first is not None:
+        if now - first >= PASSES:
+            return None
+        if clock() >= until:
+            return f"khugepaged ended {now - first} of {PASSES} passes within {patience:g} s"
+        sleep(_LOOK_S)
+    return f"{SCANS} could not be read"
+
+
+def never_collapses(knobs: Mapping[str, str]) -> bool:
+    """Whether khugepaged does not run: no size of anonymous or shared memory is on."""
+    off = {"never", "deny"}
+    whole = knobs.get(f"{THP}/enabled"), knobs.get(f"{THP}/shmem_enabled", "never")
+    if whole[0] not in off or whole[1] not in off:
+        return False
+    sizes = [
+        value for path, value in knobs.items() if path.startswith(f"{THP}/hugepages-") and path.endswith("enabled")
+    ]
+    return all(value in {*off, "inherit"} for value in sizes)

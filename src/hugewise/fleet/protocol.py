@@ -1,0 +1,378 @@
+"""What a coordinator orders of a host, and what a host answers: one JSON message each, whatever carries it.
+
+A host obeys its coordinator as far as its account goes; a coordinator believes a host's answers only as values within
+the bounds that stand here. docs/design/fleet.md has the table.
+
+The study that a fleet asks, from what stands in an order: the same on the coordinator and on every host.
+
+Where and how a host obeys: its spool, what starts a keeper, and the engine's worker that carried an order.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from hugewise import reading
+from hugewise.errors import HugewiseError
+from hugewise.fleet.inventory import ClientEntry
+from hugewise.model.host import Check
+from hugewise.reading import UnreadableError
+from hugewise.study import load
+from hugewise.study.study import Study
+
+MOST_MESSAGE = 64 << 20
+"""Bytes of one message."""
+CHUNK = 4 << 20
+"""Bytes of a run that one answer carries at most."""
+MOST_GREETING = 1 << 20
+"""Bytes that a host may say of itself."""
+MOST_FILES = 200_000
+"""Files of one run."""
+_MOST_STUDY = 1 << 20
+_LONGEST_FILE = 400
+_PART = re.compile(r"[A-Za-z0-9_=+@,%~][A-Za-z0-9._=+@,%~ -]{0,254}")
+_DEEPEST = 8
+
+ENDED = "ended by its coordinator"
+"""The reason of an assignment that was interrupted by an order."""
+
+KeeperState = Literal["unknown", "starting", "running", "waiting", "ended", "interrupted", "failed"]
+"""Of an assignment on its host: `unknown` was never begun there (or is forgotten); `starting` and `running`; `waiting`
+between a run that died and its resumption; then one of three ends: `ended` as a run does, `interrupted` by an order or
+by somebody there, `failed`: not resumed any more.
+"""
+
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+_Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+_Text = Annotated[str, msgspec.Meta(max_length=4000)]
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """One ordinary run on one host. `number` is the fence: it only grows over the fleet `fleet`."""
+
+    fleet: _Name
+    number: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
+
+
+class FleetQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """The study that a host is to run, as its file has it, with what `hugewise run` was told beside it.
+
+    directory   where its commands run on the host
+    """
+
+    text: Annotated[str, msgspec.Meta(max_length=_MOST_STUDY)]
+    scale: Annotated[str, msgspec.Meta(max_length=100)] | None = None
+    only: Annotated[str, msgspec.Meta(max_length=4000)] | None = None
+    arms: Annotated[str, msgspec.Meta(max_length=4000)] | None = None
+    time: Annotated[str, msgspec.Meta(max_length=40)] | None = None
+    directory: Annotated[str, msgspec.Meta(max_length=_LONGEST_FILE, pattern="^/")] = "/"
+
+
+# -- orders
+
+
+class _Order(msgspec.Struct, frozen=True, kw_only=True, tag_field="order"):
+    pass
+
+
+class HelloOrder(_Order, frozen=True, tag="hello"):
+    """What is there? With a question also: what of it can run there."""
+
+    question: FleetQuestion | None = None
+
+
+class BeginOrder(_Order, frozen=True, tag="begin"):
+    """Have a keeper conduct the assignment; twice is once. Refused where a higher number of that fleet was seen.
+
+    stop    whether the engine's worker on the host is stopped while an attempt is measured, where there is one
+    restarts   how often a run that died is resumed before it has failed
+    client  the host that clients of its servers are on; None: beside them
+    package    the digest of the hugewise that was greeted there: another one is refused
+    """
+
+    assignment: Assignment
+    question: FleetQuestion
+    stop: bool = True
+    restarts: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 3
+    client: ClientEntry | None = None
+    package: _Digest | None = None
+
+
+class LookOrder(_Order, frozen=True, tag="look"):
+    """How is it? A keeper that died is started again."""
+
+    assignment: Assignment
+
+
+class ManifestOrder(_Order, frozen=True, tag="manifest"):
+    """What has the ended run?"""
+
+    assignment: Assignment
+
+
+class ReadOrder(_Order, frozen=True, tag="read"):
+    """Bytes of the files of the manifest, as if they lay one after another in its order."""
+
+    assignment: Assignment
+    offset: _Count
+    size: Annotated[int, msgspec.Meta(ge=1, le=CHUNK)]
+
+
+class ForgetOrder(_Order, frozen=True, tag="forget"):
+    """Remove what there is of it. Refused while its keeper lives."""
+
+    assignment: Assignment
+
+
+class EndOrder(_Order, frozen=True, tag="end"):
+    """Interrupt the run, as by Ctrl-C: it puts the host back and is kept. Answered at once."""
+
+    assignment: Assignment
+
+
+HostOrder = HelloOrder | BeginOrder | LookOrder | ManifestOrder | ReadOrder | ForgetOrder | EndOrder
+
+
+# -- answers
+
+
+class _Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="answer"):
+    pass
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """The hugewise of a host: what two hosts must have alike. Hashes are SHA-256; `probe` is None where there is none.
+
+    package    over the source files of the package
+    machine    the architecture, as uname says it
+    """
+
+    version: _Name
+    package: _Digest
+    probe: _Digest | None
+    probe_version: Annotated[str, msgspec.Meta(max_length=200)] | None
+    python: Annotated[str, msgspec.Meta(max_length=60)]
+    machine: Annotated[str, msgspec.Meta(max_length=60)]
+
+
+class Examined(msgspec.Struct, frozen=True, kw_only=True):
+    """What `hugewise doctor` said there, of the question where there was one.
+
+    cells      cells with the arms that they can take, as `CELL: ARM, ARM against BASELINE`; None without a question
+    left_out   what cannot run there, with the reason
+    error      why it could not be examined; the rest is empty then
+    """
+
+    mechanism: Annotated[str, msgspec.Meta(max_length=20)] | None = None
+    checks: tuple[Check, ...] = ()
+    cells: tuple[_Text, ...] | None = None
+    left_out: tuple[_Text, ...] = ()
+    install: _Text | None = None
+    error: _Text | None = None
+
+
+class Greeting(_Answer, frozen=True, tag="greeting"):
+    """What is there. `account`: who runs there; `root`: whether as root. `fingerprint` as `machine.fingerprint` makes
+    it. `spool_free`: bytes that are free where runs are kept. `clock`: UTC epoch seconds there, for the reader.
+    """
+
+    installed: Installed
+    account: Annotated[str, msgspec.Meta(max_length=100)]
+    root: bool
+    fingerprint: Mapping[str, Any]
+    examined: Examined
+    memory_age: Annotated[str, msgspec.Meta(max_length=40)] | None = None
+    thp: Mapping[str, str] = {}
+    spool_free: _Count | None = None
+    clock: _Seconds = 0.0
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What carrying orders took of the host while it measured, in seconds: null where that is not known.
+
+    measured_s   of blocks, from the first attempt of each to its end
+    worker_s     processor time of the engine's worker in them
+    stopped      whether the worker was stopped in them
+    orders_s     processor time of orders that were obeyed by programs of their own (ssh), at any time
+    orders       how many these were
+    """
+
+    measured_s: _Seconds = 0.0
+    worker_s: _Seconds | None = None
+    stopped: bool = False
+    orders_s: _Seconds = 0.0
+    orders: _Count = 0
+
+    @property
+    def share(self) -> float | None:
+        """Of a core, that the worker took while it was measured; None where it is not known."""
+        return None if self.worker_s is None or not self.measured_s else self.worker_s / self.measured_s
+
+
+class AssignmentSeen(_Answer, frozen=True, tag="seen"):
+    """How an assignment is. `run`: the run's folder name, once there is one; `closed` of `blocks` blocks are done;
+    `left_s` seconds are left by its own estimate. `words`: its last words. `reason`: why it waits or has failed.
+    """
+
+    assignment: Assignment
+    state: KeeperState
+    keeper: bool = False
+    run: _Name | None = None
+    closed: _Count = 0
+    blocks: _Count = 0
+    left_s: _Seconds | None = None
+    words: _Text = ""
+    reason: _Text | None = None
+    restarts: _Count = 0
+    cost: Cost = Cost()
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """A file of a run: its name below the run's folder, its size in bytes and its SHA-256."""
+
+    name: Annotated[str, msgspec.Meta(max_length=_LONGEST_FILE)]
+    size: _Count
+    digest: _Digest
+
+    def __post_init__(self) -> None:
+        if not safe_file(self.name):
+            raise ValueError(f"{reading.shown(self.name)} is no name of a file of a run")
+
+
+class ManifestFound(_Answer, frozen=True, tag="manifest"):
+    """The files of the ended run, in the order in which they are read."""
+
+    assignment: Assignment
+    run: _Name
+    files: Annotated[tuple[FileEntry, ...], msgspec.Meta(max_length=MOST_FILES)]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+class Bytes(_Answer, frozen=True, tag="bytes"):
+    """A part of the files; shorter than asked for only at their end."""
+
+    data: Annotated[bytes, msgspec.Meta(max_length=CHUNK)]
+
+
+class Done(_Answer, frozen=True, tag="done"):
+    """It was done, or had been done."""
+
+
+class Refusal(_Answer, frozen=True, tag="refusal"):
+    """It was not done. `fenced`: since a higher number of that fleet was seen there."""
+
+    why: _Text
+    hint: _Text | None = None
+    fenced: bool = False
+
+
+HostAnswer = Greeting | AssignmentSeen | ManifestFound | Bytes | Done | Refusal
+
+_ORDER: msgspec.json.Decoder[HostOrder] = msgspec.json.Decoder(HostOrder)
+_ANSWER: msgspec.json.Decoder[HostAnswer] = msgspec.json.Decoder(HostAnswer)
+
+
+def encode(message: HostOrder | HostAnswer) -> bytes:
+    """As it is carried."""
+    return msgspec.json.encode(message)
+
+
+def decode_order(data: bytes) -> HostOrder:
+    """What was ordered. Raises UnreadableError."""
+    return reading.decoded(_ORDER, _modest(data))
+
+
+def decode_answer(data: bytes) -> HostAnswer:
+    """What a host answered. Raises UnreadableError."""
+    found = reading.decoded(_ANSWER, _modest(data))
+    if isinstance(found, Greeting) and len(data) > MOST_GREETING:
+        raise UnreadableError(f"a host says more than {MOST_GREETING:,} bytes of itself")
+    return found
+
+
+def _modest(data: bytes) -> bytes:
+    if len(data) > MOST_MESSAGE:
+        raise UnreadableError(f"a message of more than {MOST_MESSAGE:,} bytes")
+    return data
+
+
+def safe_file(name: str) -> bool:
+    """Whether it can be the name of a file of a run: below its folder, nothing hidden, nothing that leads elsewhere."""
+    parts = name.split("/")
+    return len(name) <= _LONGEST_FILE and len(parts) <= _DEEPEST and all(_PART.fullmatch(part) for part in parts)
+
+
+def refused(error: HugewiseError) -> Refusal:
+    """An error of the host, as an answer."""
+    return Refusal(why=error.message[:4000], hint=None if error.hint is None else error.hint[:4000])
+
+
+CHECK = """
+format = 1
+name = "fleet-check"
+question = "Is the same called different on this host?"
+policies = ["as-is", {{ name = "again", from = "as-is", environment = {{ HUGEWISE_AGAIN = "1" }} }}]
+method = "sequential"
+confidence = 0.999
+budget = {{ blocks = {blocks} }}
+
+[[workload]]
+name = "spin"
+metric = "loop_cpu_s"
+timeout = "60s"
+"""
+"""The same against the same: a loop of about 100 ms in the first cache, under the settings as they are."""
+
+
+def study_of_question(question: FleetQuestion, file: str) -> Study:
+    """The study as a host runs it; `file` is named in errors. Raises StudyError, UserError."""
+    study = load.parse(question.text, file)
+    if question.scale is not None:
+        study = load.at_scale(study, question.scale)
+    study = load.part(study, _names(question.only), _names(question.arms))
+    return load.with_budget(study, None, question.time)
+
+
+def _names(listed: str | None) -> list[str]:
+    return [name.strip() for name in listed.split(",")] if listed else []
+
+
+def options(question: FleetQuestion) -> list[str]:
+    """What `hugewise run` is told beside the study."""
+    named = {"scale": question.scale, "only": question.only, "arms": question.arms, "time": question.time}
+    return [f"--{name}={value}" for name, value in named.items() if value is not None]
+
+
+def usual_spool() -> Path:
+    """Where runs are kept until they are shipped, for who calls."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/hugewise/fleet")
+    return Path.home() / ".local/state/hugewise/fleet"
+
+
+@dataclass(frozen=True)
+class HostPlace:
+    """A host, as orders find it.
+
+    spool    the folder with all assignments; made with mode 0700
+    worker   the pid of the engine's worker that carries orders here; None where there is none (ssh, Slurm)
+    start    starts a keeper for the folder of an assignment, which inherits the descriptor of its lock, and returns at
+             once; a simulation has its own
+    """
+
+    spool: Path
+    worker: int | None = None
+    start: Callable[[Path, int], None] | None = None

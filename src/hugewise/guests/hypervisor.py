@@ -1,0 +1,270 @@
+"""Whether KVM really boots a guest here. That its device opens, and that vCPUs can be made, proves nothing.
+
+Whom QEMU runs as on this host, and the private folder that it is given there.
+
+The QEMU that is installed.
+"""
+
+from __future__ import annotations
+
+import functools
+import grp
+import os
+import pwd
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from hugewise import unprivileged
+from hugewise.errors import HugewiseError, MachineError, UserError
+from hugewise.files import storing
+from hugewise.guests.boot import Booted, Hosting, boot
+from hugewise.guests.qemu import PROGRAMS
+from hugewise.host.account import account
+from hugewise.host.ledger import JournalRecord, Scratched
+from hugewise.host.scratch import Scratch, discard
+from hugewise.model.guest import HARDWARE, Accelerator, Architecture, Backing, Guest, Image, Kernel
+from hugewise.model.workload import Missing
+
+_PLACE = Path("/dev/shm")  # noqa: S108  (a short path for sockets; the folder is private)
+
+
+def qemu_account(*, privileged: bool) -> pwd.struct_passwd | None:
+    """Whom QEMU runs as: nobody under root. None: as the caller. Raises UserError."""
+    return account(None, "unprivileged", privileged=privileged)
+
+
+def private_folder(who: pwd.struct_passwd | None, note: Callable[[JournalRecord], None]) -> Scratch:
+    """This process's folder for sockets and for what `who` is to read; `note` hears of it before. Raises UserError."""
+    uid, gid = (None, None) if who is None else (who.pw_uid, who.pw_gid)
+    return Scratch.open(_PLACE, uid, gid, lambda path: note(Scratched(path)))
+
+
+@contextmanager
+def for_one_boot() -> Iterator[Hosting]:
+    """Where a guest is booted that belongs to no attempt, by the same account as attempts; no session is open then.
+
+    Everything goes with it; what a killed process left, the next one removes. Raises UserError, StorageError.
+    """
+    who = qemu_account(privileged=os.geteuid() == 0)
+    place = private_folder(who, lambda _: None)
+    try:
+        outputs = place.path / "outputs"
+        with storing(str(outputs)):
+            outputs.mkdir(mode=0o700)
+        yield Hosting(outputs=outputs, run=place.folder("run"), account=who)
+    finally:
+        discard(str(place.path))
+
+
+# Debian's, of 12 and 13.
+_PACKAGES: dict[Architecture, str] = {"x86-64": "qemu-system-x86", "arm64": "qemu-system-arm"}
+# RHEL's and its like.
+_ELSEWHERE = ("/usr/libexec/qemu-kvm", "/usr/bin/qemu-kvm")
+_VERSION = re.compile(r"QEMU emulator version (.+)")
+
+
+def missing(arch: Architecture, named: str | None = None) -> Missing | None:
+    """What guests of this architecture lack here, or None. `named`: the QEMU that a study names."""
+    if named is not None:
+        return None if os.access(named, os.X_OK) else Missing(f"{named}: no such program for guests of {arch}")
+    if _found(arch) is not None:
+        return None
+    return Missing(f"no {PROGRAMS[arch]} for guests of {arch}", _PACKAGES[arch])
+
+
+def find_qemu(arch: Architecture, named: str | None = None) -> str:
+    """The path of the QEMU for this architecture: the one that is `named`, else the one that is installed.
+
+    Raises UserError with the cure.
+    """
+    if named is not None:
+        if not os.access(named, os.X_OK):
+            raise UserError(f"{named}: no such program", hint="name QEMU's program, or remove qemu from [guest]")
+        return named
+    found = _found(arch)
+    if found is None:
+        raise UserError(f"no {PROGRAMS[arch]} for guests of {arch}", hint=f"apt install {_PACKAGES[arch]}")
+    return found
+
+
+def _found(arch: Architecture) -> str | None:
+    """By its own name, else as distributions call the one for guests of the host's architecture."""
+    found = shutil.which(PROGRAMS[arch])
+    if found is None and HARDWARE[arch] == os.uname().machine:
+        found = next((path for path in _ELSEWHERE if os.access(path, os.X_OK)), None)
+    return found
+
+
+@functools.cache
+def qemu_version(program: str) -> str:
+    """What a QEMU says that it is, such as `7.2.22 (Debian 1:7.2+dfsg-7)`. Raises MachineError."""
+    try:
+        done = unprivileged.run([program, "--version"], timeout=60)
+    except HugewiseError as error:
+        raise MachineError(error.message, hint=error.hint) from None
+    found = _VERSION.search(done.stdout)
+    if done.status != 0 or found is None:
+        said = (done.stderr or done.stdout).strip()[:500]
+        raise MachineError(f"{program} --version failed: {said or done.why}")
+    return found[1]
+
+
+# How long the guest that is tried may take to say hello.
+TRIAL_S = 10.0
+_MEMORY = 512 << 20
+_DEVICE = Path("/dev/kvm")
+_VIRTUALISATION = re.compile(r"^flags\s*:.*\b(vmx|svm)\b", re.MULTILINE)
+_MODULES = {"vmx": "kvm_intel", "svm": "kvm_amd"}
+_known: dict[tuple[str, str, Architecture], Choice] = {}
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The accelerator for guests of one architecture, why it is that, and what would give KVM, where that is known."""
+
+    accelerator: Accelerator
+    why: str
+    cure: str | None = None
+
+
+class NoKvm(msgspec.Struct, frozen=True):
+    """Why KVM cannot run guests here, and the cure."""
+
+    why: str
+    cure: str
+
+
+def bare(kernel: Kernel, accelerator: Accelerator, cpu: str = "max") -> Guest:
+    """A guest with that kernel and the agent alone, to be asked something."""
+    return Guest(
+        arch=kernel.arch,
+        kernel=kernel,
+        image=Image(arch=kernel.arch),
+        backing=Backing(preallocate=False),
+        accelerator=accelerator,
+        memory=_MEMORY,
+        cpu=cpu,
+    )
+
+
+def refusal(arch: Architecture, root: Path = Path("/"), machine: str | None = None) -> NoKvm | None:
+    """Why KVM cannot run guests of `arch` here, as far as the host's files say; None: it must be tried.
+
+    `root` is where the host's files lie, `machine` what uname calls its hardware.
+    """
+    hardware = os.uname().machine if machine is None else machine
+    if HARDWARE[arch] != hardware:
+        why = f"this host is {hardware} and the guest {arch}: KVM runs guests of the host's own architecture"
+        return NoKvm(why, f"measure on a KVM host of {arch}")
+    module = "kvm"
+    if arch == "x86-64":
+        try:
+            flags = (root / "proc/cpuinfo").read_text()
+        except OSError as error:
+            return NoKvm(f"/proc/cpuinfo cannot be read: {error.strerror}", "mount /proc")
+        found = _VIRTUALISATION.search(flags)
+        if found is None:
+            return _without_the_processor(root)
+        module = _MODULES[found[1]]
+    return _device(root / "dev/kvm", module)
+
+
+def _without_the_processor(root: Path) -> NoKvm:
+    """Why there is no KVM for these guests where the processor does not say that it can run any.
+
+    Modules that do without it (kvm_pvm) have a /dev/kvm, too, and run kernels that were made for them.
+    """
+    lacking = "this processor shows neither vmx nor svm"
+    if not (root / "dev/kvm").exists():
+        return NoKvm(
+            f"{lacking}: it is a virtual machine's own, or the firmware hides them",
+            "measure on a KVM host, or turn virtualisation on: in the firmware, or nested in this machine's host",
+        )
+    loaded = sorted(path.name for path in (root / "sys/module").glob("kvm_*") if path.name not in _MODULES.values())
+    by = f"/dev/kvm is there by {' and '.join(loaded)}" if loaded else "/dev/kvm is there"
+    return NoKvm(
+        f"{by}, but {lacking}, which a guest with a stock kernel needs to boot with it",
+        "measure on a KVM host whose processor shows vmx or svm: bare metal, or a virtual machine that its host lends"
+        " them (nested)",
+    )
+
+
+def _device(path: Path, module: str) -> NoKvm | None:
+    """Why the device cannot be opened by this account."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return NoKvm("there is no /dev/kvm", f"sudo modprobe {module}; in a container: --device /dev/kvm")
+    except PermissionError:
+        return NoKvm(f"/dev/kvm may not be opened by {_name(os.geteuid())}", _to_be_let_in(path))
+    except OSError as error:
+        return NoKvm(f"/dev/kvm cannot be opened: {error.strerror}", f"see dmesg, then: sudo modprobe {module}")
+    return None
+
+
+def _to_be_let_in(path: Path) -> str:
+    """How this account comes to the device: by its group, where that may open it."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        return f"see {path}: {error.strerror}"
+    if status.st_gid != 0 and status.st_mode & stat.S_IRGRP and status.st_mode & stat.S_IWGRP:
+        group = _group(status.st_gid)
+        return f"sudo usermod -aG {group} {_name(os.geteuid())}, then log in again (here alone: newgrp {group})"
+    return "sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm, and be in that group; in a container: --device /dev/kvm"
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def choose(
+    kernel: Kernel, initramfs: Path, named: str | None = None, *, attempt: Callable[..., Booted] = boot
+) -> Choice:
+    """KVM if a guest with this kernel and the agent alone boots with it within TRIAL_S, else TCG with the reason.
+
+    It is tried by the account that attempts have: root opening the device says nothing of that one. The answer is kept
+    for this process, host boot, QEMU (which may be `named`) and architecture. Whoever compares guests asks once, before
+    the first of them.
+    """
+    qemu = find_qemu(kernel.arch, named)
+    key = (_boot_id(), qemu_version(qemu), kernel.arch)
+    if key not in _known:
+        no = refusal(kernel.arch) or _tried(kernel, initramfs, qemu, attempt)
+        _known[key] = (
+            Choice("kvm", "a guest booted with it") if no is None else Choice("tcg", f"no KVM: {no.why}", no.cure)
+        )
+    return _known[key]
+
+
+def _tried(kernel: Kernel, initramfs: Path, qemu: str, attempt: Callable[..., Booted]) -> NoKvm | None:
+    """Boot a guest with KVM; why it did not, or None."""
+    with for_one_boot() as hosting:
+        try:
+            attempt(bare(kernel, "kvm"), initramfs, hosting, program=qemu, timeout=TRIAL_S).stop()
+        except HugewiseError as error:
+            said = "; ".join(line.strip() for line in error.message.splitlines())
+            why = f"a guest does not boot with it within {TRIAL_S:g} s: {said}"
+            if "Permission denied" in said:  # root may open it, and its QEMU runs as nobody
+                return NoKvm(why, _to_be_let_in(_DEVICE))
+            return NoKvm(why, error.hint or f"see what {qemu} -accel kvm says here, and dmesg")
+    return None
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,0 +1,162 @@
+"""Which runs before a run had its comparisons, in sentences; the same words in every report.
+
+Comparisons for which a run's time was too short, and how much would do; the same words in every report.
+
+What a verdict would take, in words: pairs and time of a forecast, or the reason why there is none. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from hugewise.analysis.budget import more_time
+from hugewise.analysis.forecast import FEWEST, Row
+from hugewise.model.results import Comparison, EarlierComparison, Results
+from hugewise.quantity import format_duration
+from hugewise.report import numbers
+from hugewise.stats.power import MOST, least_pairs
+from hugewise.visible import printable
+
+_NAMED = 3  # comparisons of a run that are named in a line
+
+
+def earlier(results: Results, most: int | None = 5) -> str:
+    """Which runs with comparisons of this one were begun before it, which comparisons these were, and what they said of
+    them; at most `most` of the runs by name, else all, with every comparison.
+    """
+    known, shared = results.earlier, results.earlier_shared
+    if known is None:
+        return "Whether this study had earlier runs on this host was not recorded."
+    folders = "1 folder" if results.earlier_unread == 1 else f"{results.earlier_unread} folders"
+    unread = f" Beside them {folders} cannot be read." if results.earlier_unread else ""
+    if not known:
+        lacking = f", and {folders} in it cannot be read" if results.earlier_unread else ""
+        if shared is None:
+            parts = "; runs of a part of it were not looked for"
+            return f"No earlier run of this study on this host is in this results folder{lacking}{parts}."
+        return f"No earlier run with any of these comparisons on this host is in this results folder{lacking}."
+    every = {(cell.cell, one.arm, one.metric) for cell in results.cells for one in cell.judged}
+    told = [_told(one, (shared or {}).get(one, ()), len(every), whole=most is None) for one in known[:most]]
+    more = (
+        ""
+        if most is None or len(known) <= most
+        else f" and {len(known) - most} more (all in the report's table of the run)"
+    )
+    runs = "1 earlier run" if len(known) == 1 else f"{len(known)} earlier runs"
+    of = "of this study" if shared is None else "with the same comparisons"
+    return f"{runs} {of} on this host: {', '.join(told)}{more}. A reader who is shown one should know of all.{unread}"
+
+
+def _told(run: str, shared: Sequence[EarlierComparison], every: int, *, whole: bool) -> str:
+    """A run, with what it had of this one, and what it said of that."""
+    if not shared:  # of a version that looked for the whole study
+        return printable(run)
+    if whole:
+        return f"{printable(run)} ({'; '.join(f'{_name(one)}: {_outcome([one])}' for one in shared)})"
+    if len(shared) == every:
+        what = "all comparisons" if every > 1 else _name(shared[0])
+    else:
+        more = f" and {len(shared) - _NAMED} more" if len(shared) > _NAMED else ""
+        what = f"{', '.join(map(_name, shared[:_NAMED]))}{more}"
+    return f"{printable(run)} ({what}: {_outcome(shared)})"
+
+
+def _name(one: EarlierComparison) -> str:
+    return printable(f"{one.arm} on {one.cell} by {one.metric}")
+
+
+def _outcome(shared: Iterable[EarlierComparison]) -> str:
+    """`9 to 11 pairs, 2 better and 4 undecided`."""
+    pairs = sorted({one.pairs for one in shared if one.pairs is not None})
+    verdicts = Counter("no verdict" if one.verdict == "none" else one.verdict for one in shared if one.verdict)
+    if not pairs or not verdicts:
+        return "it has no report"
+    count = f"{pairs[0]} to {pairs[-1]} pairs" if len(pairs) > 1 else f"{pairs[0]} pair{'' if pairs == [1] else 's'}"
+    if len(verdicts) == 1:
+        return f"{count}, {next(iter(verdicts))}"
+    return f"{count}, {', '.join(f'{n} {verdict}' for verdict, n in verdicts.items())}"
+
+
+_WITH_VERDICTS = ("sequential", "fixed-n")
+
+
+def time_short(results: Results) -> Iterator[str]:
+    """A sentence, where the time was up before comparisons had the pairs that a verdict takes at least."""
+    time = results.options.get("budget", {}).get("time")
+    every = [
+        (cell.cell, one)
+        for cell in results.cells
+        for one in (*cell.comparisons, *cell.declared)
+        if one.method in _WITH_VERDICTS and cell.metric_named(one.metric).better != "neutral"
+    ]
+    short = [(cell, one, least) for cell, one in every if (least := _least(one)) is not None]
+    if results.state != "time is up" or not time or not short:
+        return
+    fewest, done = min(least for *_, least in short), max(one.n_all for _, one, _ in short)
+    if done >= fewest:
+        return  # what is lacking is not time
+    several = f"{done} pair{'' if done == 1 else 's'}"
+    if len(short) == len(every):
+        cure = f": {more_time(time * fewest / done, asked=bool(results.command))}" if done else ""
+        yield f"The time was up after {several} of each comparison, and a verdict takes at least {fewest}{cure}."
+        return
+    names = dict.fromkeys(f"{one.arm} on {cell}" for cell, one, _ in short)
+    named = printable(", ".join([*names][:_NAMED])) + (
+        f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    )
+    yield f"The time had no room for a verdict on {named}: {several} at most, and a verdict takes at least {fewest}."
+
+
+def _least(one: Comparison) -> int | None:
+    """The pairs that a verdict of an open comparison takes at least; None where it is not for want of pairs."""
+    if one.verdict != "undecided":
+        return None
+    if one.method == "fixed-n":
+        return None if one.final else one.planned
+    least = None if one.alpha is None else least_pairs(one.alpha, one.planned)
+    return least if least is not None and one.n < least else None
+
+
+UNKNOWN = "unknown"
+
+
+def pairs(row: Row | None) -> str:
+    """Pairs; planned from fewer than a forecast wants, with what the spread of these leaves open."""
+    if row is None:
+        return "no forecast: nothing was measured in pairs"
+    if row.needed is None:
+        if row.reason is not None:
+            return f"no forecast: {row.reason}"
+        return f"more than {MOST:,}{_of_few(row)}"
+    return f"{row.needed:,}{_of_few(row)}"
+
+
+def hours(row: Row | None) -> str:
+    """The time of these pairs."""
+    if row is None or row.needed is None or row.seconds is None:
+        return UNKNOWN
+    return format_duration(row.needed * row.seconds)
+
+
+def spread(row: Row) -> str:
+    """The deviation of a pair as the change that it is, with its interval (95%) where that is known."""
+    interval = f" ({_percent(row.sd_low)} to {_percent(row.sd_high)})" if row.sd_low is not None else ""
+    return f"{_percent(row.sd)}{interval}"
+
+
+def _of_few(row: Row) -> str:
+    if row.pairs >= FEWEST or row.sd is None:
+        return ""
+    ends = f"{_count(row.needed_low)} to {_count(row.needed_high)}"
+    return f" ({ends}: {row.pairs} pairs alone tell the spread, {spread(row)})"
+
+
+def _count(needed: int | None) -> str:
+    return f"more than {MOST:,}" if needed is None else f"{needed:,}"
+
+
+def _percent(sd: float | None) -> str:
+    """A spread of log-ratios as the change that it is."""
+    return numbers.NOTHING if sd is None else numbers.share(math.expm1(sd))
