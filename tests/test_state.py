@@ -20,7 +20,7 @@ import os, signal, sys
 from hugewise.host.local_host import LocalHost
 from hugewise.host.journal import JOURNAL, Journal
 from hugewise.host.lock import HostLock
-from hugewise.host.setting import Settings
+from hugewise.host.knob import Settings
 host = LocalHost()
 lock = HostLock(host).__enter__()
 settings = Settings(host, Journal.begin(host, JOURNAL, "a killed run"))

@@ -112,7 +112,7 @@ class FakeMachine:
 
 @dataclass
 class FakeGuest:
-    """`boarding.Boarded`."""
+    """`boarding.AcquiredMachine`."""
 
     machine: Any
     counting: bool = False

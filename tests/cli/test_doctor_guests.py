@@ -135,7 +135,7 @@ def test_without_the_library_for_qemu_all_else_is_told_and_a_run_refused(
 
 def test_what_guests_lack_is_found_without_the_library() -> None:
     """No other module of the guests needs it when it is loaded."""
-    load = "import sys; sys.modules['qemu'] = None; import hugewise.guests.requirements, hugewise.guests.boot"
+    load = "import sys; sys.modules['qemu'] = None; import hugewise.guests.resources, hugewise.guests.boot"
     subprocess.run([sys.executable, "-c", load], check=True)
 
 

@@ -286,7 +286,7 @@ class Rack:
         self.desk.do("ip", "link", "set", host, "up")
 
     def skew(self, host: str, seconds: float) -> None:
-        """Have every Python of that host begin with a wall's clock that is so many seconds off: that of `model.clock`,
+        """Have every Python of that host begin with a wall's clock that is so many seconds off: that of `model.host`,
         and `time.time`. The machine's clock stays.
         """
         site = self[host].folder / "site" / "sitecustomize.py"

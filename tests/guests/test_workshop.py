@@ -129,7 +129,7 @@ def test_a_folder_that_another_process_tidies_away_before_it_is_locked_is_made_a
 def test_what_a_killed_process_left_the_next_one_removes_and_a_living_ones_stays(tmp_path: Path) -> None:
     script = """\
         import os, time
-        from hugewise.guests.workshop import workshop
+        from hugewise.guests.sandbox import workshop
         with workshop() as shop:
             def work(say):
                 at = shop.own

@@ -81,7 +81,7 @@ import os, signal, sys
 from pathlib import Path
 from hugewise.host.journal import Journal
 from hugewise.host.local_host import LocalHost
-from hugewise.host.swap import SwapFile
+from hugewise.host.page_state import SwapFile
 journal = Journal.begin(LocalHost(), Path(sys.argv[1]), "the dead run")
 SwapFile.make(Path(sys.argv[2]), int(sys.argv[3]), journal.append).on()
 os.kill(os.getpid(), signal.SIGKILL)

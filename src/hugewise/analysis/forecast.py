@@ -5,14 +5,14 @@
     missing(study, cells, results)       what to do when there is neither
 
 The spread of a comparison's pairs is taken from the runs; the power is that of the study's own method at its own share
-of the error rate, averaged over what the runs leave open (`stats.assurance`; end points: `stats.end_power`). Pairs are
-forecast from `stats.spread.scale`; their range carries the relative interval of the standard deviation over to it. A
+of the error rate, averaged over what the runs leave open (`stats.power`; end points: `stats.power`). Pairs are
+forecast from `stats.paired.scale`; their range carries the relative interval of the standard deviation over to it. A
 pilot says how noisy pairs are here, today: no more.
 
 The rows of a forecast: what each end point of a comparison needs, by the study's method and share of the error rate.
 
-The typical ratio is planned from the spread of the pilot's pairs (`stats.assurance`), the other end points from the
-values of their runs (`stats.end_power`). All chances are averaged over what the pilot leaves open.
+The typical ratio is planned from the spread of the pilot's pairs (`stats.power`), the other end points from the
+values of their runs (`stats.power`). All chances are averaged over what the pilot leaves open.
 
 What hugewise would have needed for a published comparison, and what its layout could not show.
 

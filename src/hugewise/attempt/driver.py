@@ -1,4 +1,4 @@
-"""What goes on beside the timed command: nothing where a command is all (`Alone`), else a `performance.Performance`."""
+"""What goes on beside the timed command: nothing where a command is all (`CommandDriver`), else a `performance.ServiceDriver`."""
 
 from __future__ import annotations
 

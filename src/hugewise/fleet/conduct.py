@@ -8,7 +8,7 @@ How many hosts of a class the question of a study takes, said before hours are s
 
 Nothing is measured yet, so all is said in parts of the effect. A host that ends by its own verdict knows its effect to
 about a third of it (`ERROR`: simulated, 0.24 to 0.5 from large effects to small ones; `stats.pooling`); by how much
-hosts of a class differ is a guess (`stats.fleet_size.TAUS`) until the first fleet has shown it.
+hosts of a class differ is a guess (`stats.heterogeneity.TAUS`) until the first fleet has shown it.
 
 `hugewise fleet doctor`: what every host says of itself, in lines.
 """

@@ -84,7 +84,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     accepted  `share` is at least what was asked for
     why       in words
     kvm       bytes that KVM maps, by the size of the page that maps them; None where that is not known, or the guest is
-              emulated (`hugewise.guests.kvm`). kvm_share: of these by pages as promised
+              emulated (`hugewise.guests.backing`). kvm_share: of these by pages as promised
     """
 
     promised: Pages

@@ -1,12 +1,12 @@
-"""Boots a guest for each attempt, and gives it up after it: `attempt.boarding.Boarding`.
+"""Boots a guest for each attempt, and gives it up after it: `attempt.context.Boarding`.
 
-The page settings of a guest: turned by the rules of `hugewise.host.setting`, and journalled nowhere.
+The page settings of a guest: turned by the rules of `hugewise.host.knob`, and journalled nowhere.
 
 A guest is thrown away with what was turned in it, so nothing is put back.
 
 A guest that was boarded: booted, made ready for policies, proven, ended. It knows what it was.
 
-One guest for all attempts of a session: booted once, and then as it is, `attempt.boarding.Boarding`.
+One guest for all attempts of a session: booted once, and then as it is, `attempt.context.Boarding`.
 
 What a host's user has, attempts in a machine that has been up: each finds the memory as those before it left it. Knobs
 are turned over the state that the guest was found in, as on a host; what an attempt started is gone with its cgroup,
@@ -123,7 +123,7 @@ def pages_of(cell: Cell, arm: Arm) -> dict[int, int]:
 
 @dataclass
 class Aboard:
-    """One guest: `boarding.Boarded`. It is the attempt's alone, with all that runs in it.
+    """One guest: `boarding.AcquiredMachine`. It is the attempt's alone, with all that runs in it.
 
     export   the host's folder that it mounts
     pools    pages that its own pools are filled with when it has booted, by size in bytes
@@ -603,7 +603,7 @@ class ResidentBoarding:
 
 @dataclass
 class Stay:
-    """An attempt's time in the guest: `boarding.Boarded`. Nobody else is in it meanwhile."""
+    """An attempt's time in the guest: `boarding.AcquiredMachine`. Nobody else is in it meanwhile."""
 
     boarding: ResidentBoarding
     guest: Aboard

@@ -1,6 +1,6 @@
 """Debian packages of any suite and architecture, had through this machine's own apt, unpacked and never installed.
 
-apt runs in a workshop (`guests.workshop`), as the unprivileged account where hugewise is root, with a state of its own:
+apt runs in a workshop (`guests.sandbox`), as the unprivileged account where hugewise is root, with a state of its own:
 an empty dpkg status, and one source, which is this machine's Debian archive with another suite. Proxies, mirrors,
 credentials and keys are those of the machine, as far as that account may read them; its sources, lists and hooks are
 neither changed nor run. The lists stay in the cache as they were read first, so that a study resolves to the same

@@ -1,6 +1,6 @@
 """One run per host: root's lock, which only root can take, and one that accounts have among themselves.
 
-Root locks what the whole host has one of (`host.host_wide`): no account can take it, and runs in other namespaces,
+Root locks what the whole host has one of (`host.lock`): no account can take it, and runs in other namespaces,
 which share sysfs, are kept out too. Accounts exclude each other, and root where it can be had, by an abstract unix
 socket named with the boot id. The kernel gives both back when their holder dies, however it dies.
 

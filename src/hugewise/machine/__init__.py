@@ -2,5 +2,5 @@
 
 Imports the model and the rooms below. What is read of a machine's /proc and /sys, or spoken with the probe, goes here.
 A new kind of machine goes to a room of its own beside `guests`, with the protocol `machine.Machine`, and an
-`attempt.boarding.Boarding` that boards it.
+`attempt.context.Boarding` that boards it.
 """

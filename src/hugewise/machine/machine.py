@@ -134,7 +134,7 @@ class Machine(Protocol):
     host         its files
     environment  what every program there finds in its environment at least
     emulated     its clock means nothing: no figure that depends on time may be had from it
-    counters     whether the counters of running servers can be had (`hugewise.host.counting`)
+    counters     whether the counters of running servers can be had (`hugewise.host.local_machine`)
     """
 
     host: Host

@@ -1,7 +1,7 @@
 """Was the host quiet? Cheap counters before and after an attempt.
 
 A snapshot reads about 50 small files of /proc and /sys and takes well under 2 ms. Rules that name
-what disturbed an attempt are in `hugewise.attempt.disturbances`.
+what disturbed an attempt are in `hugewise.attempt.recording`.
 
 Sources: Documentation/filesystems/proc.rst, accounting/psi.rst, admin-guide/mm/transhuge.rst and
 admin-guide/pm/cpufreq.rst of the Linux kernel.

@@ -1,6 +1,6 @@
 """What stands behind a verdict: page faults, page walks, pages, and how much any page size could still win.
 
-Plain values, made by `analysis.causes` and told by `report.cause_words`. What is not known is None, with the reason in
+Plain values, made by `analysis.causes` and told by `report.answer_text`. What is not known is None, with the reason in
 `unseen`; nothing here takes part in a verdict.
 """
 

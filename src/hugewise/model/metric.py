@@ -2,7 +2,7 @@
 
 What may be measured of the host before an attempt and taken out of the differences between arms. Pure.
 
-How they are measured is said in `hugewise.attempt.covariates`, what is done with them in `hugewise.stats.covariate`.
+How they are measured is said in `hugewise.attempt.runner`, what is done with them in `hugewise.stats.covariate`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Counter(msgspec.Struct, frozen=True):
     """An event of perf that is counted of each command, by its name there (see `hugewise-probe counters`).
 
     metric     what it is called in attempts and reports; None: it is kept in the events of an attempt alone
-    hardware   the processor's: it takes one of its counters, of which there are few (`machine.pmu.schedule`). Of
+    hardware   the processor's: it takes one of its counters, of which there are few (`machine.pmu.families`). Of
                servers, whose measured part begins when they run already, these alone are counted
     """
 

@@ -56,7 +56,7 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
     operations  that took at least half as long and were answered in the same seconds
     from_s, to_s   the two readings of the machine's counters around it, in seconds of the measured part; null where
                 there are none
-    events      what the whole machine counted between them, other processes' doings included: `analysis.line_up`
+    events      what the whole machine counted between them, other processes' doings included: `analysis.over_time`
                 has the names; a counter that the machine does not have is not there
     usual       the same a second, from one reading of the measured part to the next: the median; empty below two
     """
@@ -221,7 +221,7 @@ class ArmOverTime(msgspec.Struct, frozen=True, kw_only=True):
 
     t_s         of each reading; of a long attempt every so many
     memory      bytes by `anon:SIZE` and `hugetlb:SIZE` at each of them; empty where the kernel does not count by size
-    events      what was counted from each reading to the next (`analysis.line_up`), but for what never happened
+    events      what was counted from each reading to the next (`analysis.over_time`), but for what never happened
     absent      what this machine does not have, and why
     interval_s  of `operations`, which were answered in each interval from 0 s on, and `p99_us`; null where the workload
                 does not tell them

@@ -108,7 +108,7 @@ _POOLED = re.compile(r"([0-9.]{1,16}[kmgt]?)-([0-9.]{1,16}[kmgt]?)(%?)=hugetlb-(
 
 def laid_pool(layout: str) -> tuple[int, int]:
     """Of the ranges of a mosaic that are pages of a pool: the size of these and of all of them, in bytes; 0 where there
-    are none. `layout` is one that a study can have (`study.layout`).
+    are none. `layout` is one that a study can have (`study.tables`).
     """
     ranges, *options = layout.split(",")
     heap = next((parse_size(each.removeprefix("heap=")) for each in options if each.startswith("heap=")), 0)

@@ -2,7 +2,7 @@
 
 What a run's guests were, as `hugewise.model.results` has them.
 
-What was published beside what was measured, as rows: part of `report.json`. Made by `hugewise.analysis.beside`.
+What was published beside what was measured, as rows: part of `report.json`. Made by `hugewise.analysis.published`.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     final                False while the planned number of blocks is not reached: intervals are provisional
     estimand             what is estimated: declared before the first run
     alpha, alpha_spent   the share of the study's error rate that this comparison has, and what it has spent so far
-    evidence             e-value now against "no difference", two-sided (`hugewise.stats.eprocess`); None where the
+    evidence             e-value now against "no difference", two-sided (`hugewise.stats.evidence`); None where the
                          data allow no verdict, and for methods without. It has no part in this run's verdict: it is
                          what multiplies over runs. evidence_larger, evidence_smaller: for a ratio above 1, and below
     reach, tiers         how far the verdict reaches (sequential methods), and each tier with its interval
@@ -366,7 +366,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 class Steadiness(msgspec.Struct, frozen=True, kw_only=True):
     """How far an arm's throughput moved within the measured part: median of the last third of its seconds, over that
-    of the first third, less 1 (`hugewise.stats.steady`). A rule of thumb: it changes no verdict.
+    of the first third, less 1 (`hugewise.stats.changepoint`). A rule of thumb: it changes no verdict.
 
     change    median over n attempts; null with its reason where there is none (too few seconds, or it began at 0)
     settled   whether it is at most 10%, which a throughput that began at 0 is not; null where it cannot be told

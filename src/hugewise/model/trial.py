@@ -78,7 +78,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     overhead_s  of hugewise: from the first step of the attempt to its record, less the time of its command. Null, as
                 wall_s and cpu_s are, of an emulated guest: its clock is not this host's
-    covariates  what was measured of the host before the treatment was applied (`attempt.covariates`); empty in runs
+    covariates  what was measured of the host before the treatment was applied (`attempt.runner`); empty in runs
                 that were made before there were any
     series      throughput in each whole second of the measured part, where the workload can say it (work a second)
     facts       what was done besides: hashes of data and work, versions, where the data lay
@@ -86,7 +86,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 that others than the first process `executed`, `threads`; empty where nobody followed it. Of servers
                 those that are there when their memory is looked at, how many had children that have `ended`, and of a
                 service the `shared_bytes` of the largest shared mapping
-    laid        what the layout library did, where it was loaded: sums over `processes` (`attempt.laying`)
+    laid        what the layout library did, where it was loaded: sums over `processes` (`attempt.context`)
     aged        what the host's memory was when it began, in studies with aged memory: bytes that were `free` and
                 `free_huge` (in blocks that a huge page fits into; `free_huge_after` when its command had ended), pages
                 `pinned`, the `seconds` that this took; and `swapped` bytes, out and in, where its cell has pressure

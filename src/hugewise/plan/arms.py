@@ -179,7 +179,7 @@ class Venue:
 
 
 class GuestHouse(Protocol):
-    """What a plan asks of the guests that a study's arms run in; `hugewise.guests.provided` answers."""
+    """What a plan asks of the guests that a study's arms run in; `hugewise.guests.resources` answers."""
 
     @property
     def emulated(self) -> bool:

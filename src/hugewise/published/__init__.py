@@ -13,7 +13,7 @@
 `[metrics]` names the metrics of hugewise that measure the same quantity. Everything else of a file (host, settings,
 method) is kept as it stands in `facts`.
 
-Imports the ground. A new source is a TOML file here; what stands beside its figures is decided in `analysis.beside`.
+Imports the ground. A new source is a TOML file here; what stands beside its figures is decided in `analysis.published`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether what a pilot or an earlier run forecast came out: the spread of pairs, on which every planned number rests,
 and the pairs and hours of a verdict.
 
-The interval of the forecast is that of the earlier run's spread alone (95%), as `analysis.forecast_rows` gives it. The
+The interval of the forecast is that of the earlier run's spread alone (95%), as `analysis.forecast` gives it. The
 later run's own spread has its error too, so that with few pairs a figure outside is no proof of a change. Pairs are
 forecast for a change as large as the margin: a larger one takes fewer.
 """

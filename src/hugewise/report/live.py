@@ -3,7 +3,7 @@
 To make a page costs the machine something, and it may be measuring: a page is made when somebody asks for it, at most
 every few seconds, and the pause is at least ten times as long as the last one took. Figures whose data are as they were
 are not drawn again: a block adds to those of one cell. What was read and judged before is not again where `read` goes
-on from there (`analysis.following`).
+on from there (`analysis.analysis`).
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _LACKING = (
     "the baseline ",
     *(" was not run in this cell", " was not compared in this cell", " is not varied here", " has one level here"),
 )
-"""Of the reasons of `analysis.beside`: the run had no such arm or cells, which another run may have."""
+"""Of the reasons of `analysis.published`: the run had no such arm or cells, which another run may have."""
 _UNMEASURED = "no metric of this cell"
 _OPEN = (
     ROUNDED,

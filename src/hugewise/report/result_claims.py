@@ -150,7 +150,7 @@ def _together(row: Row, joint: Mapping[tuple[str, ...], Combined]) -> str:
 
 
 def _standing(one: Row, margin: float) -> tuple[Standing, str]:
-    """What an agreement (`analysis.signs`) makes of a published claim, on the machine of the run, and the agreement."""
+    """What an agreement (`analysis.published`) makes of a published claim, on the machine of the run, and the agreement."""
     word = _STANDING.get(one.agreement, OPEN)
     small = isinstance(one, PublishedPoint) and one.percent is not None and abs(one.percent) / 100 <= margin
     if one.agreement == "equivalent here" and small:

@@ -201,7 +201,7 @@ class Sequential:
     `alpha` is its share of the study's error rate, `planned` the declared budget of pairs: both fixed before the first
     block. With `width` a better or worse does not end it until the interval of the ratio is at most as wide; the
     interval holds whenever one looks, so that waiting for it costs no error. `covariate` is a name of
-    `hugewise.model.covariate.COVARIATES`, taken out of the differences.
+    `hugewise.model.metric.COVARIATES`, taken out of the differences.
     """
 
     name = "sequential"

@@ -3,7 +3,7 @@
     results/<study>/<run-id>/
       run.jsonl      what happened, a record a line, fsynced, with a running hash (`store.log`); the first carries the
                      hash of the seed, the last the seed, and each set of knobs stands there once, when it first came
-      guests.json    of a study of guests: their kernels, and how these differ (`hugewise.model.guest_record`)
+      guests.json    of a study of guests: their kernels, and how these differ (`hugewise.model.guest`)
       study.json     the study as it was understood (and study.toml as it was written)
       seed           the run seed, readable by its owner only, until the last record reveals it
       attempts/b00007-2-thp-1/{attempt.json, samples.json.gz, spec.json, events.jsonl, stdout, stderr}

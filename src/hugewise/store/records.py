@@ -92,7 +92,7 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="record"):
     """`t` is UTC epoch seconds, for the reader; `up` seconds since that session's boot, from which time spent is told
-    (`model.clock`); None in runs that were made before it was kept.
+    (`model.host`); None in runs that were made before it was kept.
     """
 
     t: Moment

@@ -10,7 +10,7 @@
     policies = ["base", { name = "shp1g", from = "base", backing = "hugetlb-1g" }]
 
 A study with a table `[guest]` runs all of its arms in guests. What a guest is, is said in `hugewise.model.guest`;
-in what the keys must agree, in `hugewise.study.guest_rules`. Whether this host can boot one shows when the study is
+in what the keys must agree, in `hugewise.study.rules`. Whether this host can boot one shows when the study is
 planned.
 """
 

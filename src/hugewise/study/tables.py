@@ -328,7 +328,7 @@ class PolicyUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def backed_by(self) -> Backing:
-        """What the memory of the arm's guests is made of: its own, or `thp` where none is said (see `plan.venue`)."""
+        """What the memory of the arm's guests is made of: its own, or `thp` where none is said (see `plan.arms`)."""
         return self.backing or Backing()
 
     @property

@@ -1,6 +1,6 @@
 """The coins: the revealed seed of a run gives the order of each of its blocks again, and was bound before the first.
 
-Order, slots and added environment are made again here from the description in `model.coin`, by code that shares
+Order, slots and added environment are made again here from the description in `model.randomisation`, by code that shares
 nothing with the one that made them. Without a run, those under fresh seeds are compared, and the coin is looked at.
 """
 

@@ -1,7 +1,7 @@
 """An open set of integer programs, after SPECint: compiler, interpreter, compressors, chess engine, SAT solver.
 
 Each program is a cell of its own (`program` is a list in the study); what is judged is its time, and the report adds
-the geometric mean over the programs (`analysis.sets`), as SPEC does. Programs are Debian's, inputs are drawn from a
+the geometric mean over the programs (`analysis.changes`), as SPEC does. Programs are Debian's, inputs are drawn from a
 fixed seed, and every result is held against the one that was made with the data.
 
 The inputs of the open integer set, drawn from a fixed seed. Pure: the same on every machine and version of Python.

@@ -47,7 +47,7 @@ def set_worker(function: Callable[[bytes], bytes]) -> None:
 
 
 def obey(order: bytes) -> bytes:
-    """The answer to an order, both as `fleet.orders` encodes them. Raises RuntimeError where this is no worker."""
+    """The answer to an order, both as `fleet.protocol` encodes them. Raises RuntimeError where this is no worker."""
     if not _obeyed:
         raise RuntimeError("this process obeys no orders")
     return _obeyed[0](order)

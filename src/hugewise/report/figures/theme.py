@@ -124,7 +124,7 @@ Spec = dict[str, Any]
 
 INK = "currentColor"
 WIDTH = 400
-# The page brings the first (`report.fonts`); the renderer measures with the second. Their widths are the same.
+# The page brings the first (`report.images`); the renderer measures with the second. Their widths are the same.
 FONT = "Arimo, 'Liberation Sans', Arial, Helvetica, sans-serif"
 SIZE = 12  # of every text in every figure, in CSS pixels: figures are never scaled
 

@@ -1,6 +1,6 @@
 """The answer, first in every report: what to set for which cells, and a panel for each, its best setting first.
 
-The geometric mean over the programs of a set, as a table: see `hugewise.analysis.sets`.
+The geometric mean over the programs of a set, as a table: see `hugewise.analysis.changes`.
 """
 
 from __future__ import annotations

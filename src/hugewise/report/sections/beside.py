@@ -1,4 +1,4 @@
-"""Published beside measured: the tables and lines of a report. The rows are made by `hugewise.analysis.beside`.
+"""Published beside measured: the tables and lines of a report. The rows are made by `hugewise.analysis.published`.
 
 A published figure is shown as the source's file has it, digit for digit, in columns of its own that are called
 published; a measured one is shown as everywhere else.
