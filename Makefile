@@ -10,7 +10,7 @@ LOCKED := --locked $(MANIFEST)
 UV = $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate
 
-.PHONY: run setup test soak results fuzz check bench torture docs go-tpc guest-probes wheel lock clean
+.PHONY: run setup test soak results fuzz check bench torture verify-statistics docs go-tpc guest-probes wheel lock clean
 
 run: .venv/ready
 	.venv/bin/hugewise run studies/demo.toml
@@ -38,8 +38,8 @@ results: PART = $${SCALE:+--scale "$$SCALE"} $${ONLY:+--only "$$ONLY"} $${ARMS:+
 results: .venv/ready
 	@[ -n "$$STUDY" ] || { echo "make results: name a study, such as STUDY=redhat-2021" >&2; exit 2; }
 	[ -z "$$PILOT" ] || .venv/bin/hugewise plan "studies/$$STUDY.toml" $(PART) --pilot "$$PILOT"
-	.venv/bin/hugewise run "studies/$$STUDY.toml" $(PART) $${BLOCKS:+--blocks "$$BLOCKS"} $${TIME:+--time "$$TIME"} \
-	  --page "docs/results/$$STUDY$${SCALE:+-$$SCALE}.parquet"
+	.venv/bin/python -m tools.results measure "docs/results/$$STUDY$${SCALE:+-$$SCALE}.parquet" "studies/$$STUDY.toml" \
+	  $(PART) $${BLOCKS:+--blocks "$$BLOCKS"} $${TIME:+--time "$$TIME"}
 
 # 10,000 broken inputs for each reader of what others write: about an hour. `make test` has some tens.
 fuzz: .venv/ready
@@ -58,7 +58,11 @@ bench: .venv/ready
 
 # Kills and starves runs for up to 70 minutes, and counts what they left; called again, it goes on with what is left.
 torture: .venv/ready
-	.venv/bin/hugewise torture
+	.venv/bin/python -m tools.torture
+
+# Simulates the promises that verdicts rest on: some 25 minutes of CPU.
+verify-statistics: .venv/ready
+	.venv/bin/python -m tools.verification
 
 docs: .venv/ready
 	.venv/bin/python -m hugewise.cli.reference > docs/reference/study.md

@@ -20,13 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.fleet.hosts import Fleet, PlayedHost, PlayedHosts
-
 from hugewise.fleet import spool
 from hugewise.fleet.coordinator import Coordinator
 from hugewise.fleet.decision import Agenda, Decision, FleetRules
 from hugewise.fleet.protocol import ForgetOrder, HostAnswer, HostOrder, ManifestOrder, ReadOrder
 from hugewise.fleet.records import RunShipped
+from tests.fleet.hosts import Fleet, PlayedHost, PlayedHosts
 
 HOSTS, SPARE, KILLED, SEEDS = 200, 20, 20, 100
 MOST_DECISION_S = 1.0

@@ -21,12 +21,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.fleet.dask.local import Local
-
 from hugewise.errors import HugewiseError
 from hugewise.fleet import worker
 from hugewise.fleet.dask.engine import DaskEngine
 from hugewise.machine import probe
+from tests.fleet.dask.local import Local
 
 WINDOW_S, PAIRS = 600.0, 60
 CORE, WAKE_UPS = 0.003, 5.0

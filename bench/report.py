@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tests.browser import browser
 
 from bench import made_runs
 from bench.fleet import exponent, peak
@@ -34,6 +33,7 @@ from bench.made_runs import ATTEMPT
 from hugewise.store.folder import write_compacted
 from hugewise.study.load import parse
 from hugewise.study.study import Study
+from tests.browser import browser
 
 CELLS, ARMS, METRICS = 8, ("base", "thp", "mthp-64k"), 50
 SIZES = (999, 6_000, 24_000, 99_999)

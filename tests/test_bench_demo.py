@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from bench import demo
 
+from bench import demo
 from hugewise.report import json
 from tests.build.results import plain
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench import fleet
 
+from bench import fleet
 from hugewise.fleet import pooled as summaries
 from hugewise.fleet.pooled import pooled
 

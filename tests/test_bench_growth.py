@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench import growth
-
 from hugewise.store.folder import RunFolder
 
 

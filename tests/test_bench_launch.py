@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from bench import launch
 
+from bench import launch
 from tests.requirements import need_program
 
 

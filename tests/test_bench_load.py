@@ -6,8 +6,8 @@ import os
 import shutil
 
 import pytest
-from bench import load
 
+from bench import load
 from tests.requirements import need, need_program
 
 

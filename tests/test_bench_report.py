@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from bench import report
 from bench.report import Cost
-
 from hugewise.analysis.analysis import analyze
 from tests.requirements import need_program
 

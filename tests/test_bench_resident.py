@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from bench import resident
 from scipy import stats
 
+from bench import resident
 from hugewise.study.study import Study
 
 

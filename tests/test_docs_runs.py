@@ -13,10 +13,10 @@ from hugewise.cli import plan as listing
 from hugewise.cli.main import cli
 from hugewise.model.results import CellResult
 from hugewise.plan import cells
-from hugewise.report import result_page
 from hugewise.study import load
 from hugewise.study.study import Study
 from tests.build import known
+from tools.results import data
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs/guides/runs.md").read_text(encoding="utf-8")
@@ -70,7 +70,7 @@ def test_what_is_told_of_paravirtualised_page_tables_is_what_the_committed_run_h
     """Ratios with their intervals, and the instructions of a call, from the data of the page that is named there."""
     told = (ROOT / "docs/concepts/guests.md").read_text(encoding="utf-8")
     part = " ".join(told.partition("**Instructions of mmap-perf.**")[2].partition("\n\n")[0].split())
-    (run,) = result_page.read(ROOT / "docs/results/lkml-2009-paravirt.parquet").runs
+    (run,) = data.read(ROOT / "docs/results/lkml-2009-paravirt.parquet").runs
     assert "(../results/lkml-2009-paravirt.md)" in part
     perf, lat = run.results.cells
     assert (perf.workload, lat.workload) == ("mmap-perf", "lat-mmap")

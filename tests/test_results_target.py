@@ -14,24 +14,26 @@ from tests.requirements import need_program
 
 ROOT = Path(__file__).parents[1]
 FAKE = "#!/bin/sh\nexec {python} -c 'import json, sys; print(json.dumps(sys.argv[1:]))' \"$@\"\n"
+MEASURE = ("-m", "tools.results", "measure")
 HOSTILE = """a;touch planted1 "`touch planted2`" '$(touch planted3)' $(shell touch planted4) $HOME $$ \\"""
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A folder with the Makefile, and a hugewise that prints its arguments as JSON."""
+    """A folder with the Makefile, and a hugewise and a Python that print their arguments as JSON."""
     shutil.copy(ROOT / "Makefile", tmp_path)
-    program = tmp_path / ".venv" / "bin" / "hugewise"
-    program.parent.mkdir(parents=True)
-    program.write_text(FAKE.format(python=shutil.which("python3")))
-    program.chmod(0o755)
+    for name in ("hugewise", "python"):
+        program = tmp_path / ".venv" / "bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(FAKE.format(python=shutil.which("python3")))
+        program.chmod(0o755)
     for name in ("src", "ground", "exec", "layout"):  # that the Makefile looks into
         (tmp_path / "probe" / name).mkdir(parents=True)
     return tmp_path
 
 
 def asked(checkout: Path, *words: str, **environment: str) -> list[list[str]]:
-    """The arguments of each call of hugewise."""
+    """The arguments of each call of either."""
     make = [need_program("make", "make"), "--silent", "--old-file=.venv/ready", "results", *words]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     done = subprocess.run(
@@ -42,7 +44,7 @@ def asked(checkout: Path, *words: str, **environment: str) -> list[list[str]]:
 
 def test_a_study_is_run_and_joins_its_page(checkout: Path) -> None:
     page = "docs/results/redhat-2021.parquet"
-    assert asked(checkout, "STUDY=redhat-2021") == [["run", "studies/redhat-2021.toml", "--page", page]]
+    assert asked(checkout, "STUDY=redhat-2021") == [[*MEASURE, page, "studies/redhat-2021.toml"]]
 
 
 def test_a_part_is_planned_and_run_as_it_is_asked_for(checkout: Path) -> None:
@@ -50,13 +52,13 @@ def test_a_part_is_planned_and_run_as_it_is_asked_for(checkout: Path) -> None:
     part = ["studies/demo.toml", "--scale", "sure", "--only", "chase,fault", "--arms", "thp"]
     assert asked(checkout, *words) == [
         ["plan", *part, "--pilot", "20"],
-        ["run", *part, "--blocks", "12", "--time", "4m", "--page", "docs/results/demo-sure.parquet"],
+        [*MEASURE, "docs/results/demo-sure.parquet", *part, "--blocks", "12", "--time", "4m"],
     ]
 
 
 def test_neither_make_nor_a_shell_interprets_it(checkout: Path) -> None:
     """On the command line of make, and in its environment."""
-    expected = [["run", "studies/demo.toml", "--only", HOSTILE, "--page", "docs/results/demo.parquet"]]
+    expected = [[*MEASURE, "docs/results/demo.parquet", "studies/demo.toml", "--only", HOSTILE]]
     assert asked(checkout, "STUDY=demo", f"ONLY={HOSTILE}") == expected
     assert asked(checkout, "STUDY=demo", ONLY=HOSTILE) == expected
     assert not list(checkout.glob("**/planted*"))

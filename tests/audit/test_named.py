@@ -56,7 +56,7 @@ def test_another_mount_of_the_same_is_the_same(tmp_path: Path) -> None:
     need_own_namespaces()
     script = (
         f"mount -t proc proc {tmp_path} && exec {shlex.quote(sys.executable)} -c '"
-        "from hugewise.audit.servers import NamedFiles; from hugewise.audit.root import Root; import sys; root = Root();"
+        "from hugewise.audit.servers import NamedFiles; from hugewise.audit.root import Root; root = Root();"
         f'print(NamedFiles(root).text("{tmp_path}/version"), root.unread())\''
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

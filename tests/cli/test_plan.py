@@ -46,15 +46,6 @@ def test_a_cells_name_stands_in_one_piece(call: Call, tmp_path: Path) -> None:
     assert all(f" ({cell}): " in out for cell in cells)
 
 
-def test_a_dry_run_refuses_the_page_that_a_run_would(call: Call, tmp_path: Path) -> None:
-    status, out, err = call("run", tiny(tmp_path), "--dry-run", "--page", tmp_path / "x.md")
-    assert (status, out) == (2, "")
-    assert "its data are a Parquet file" in " ".join(err.split())
-    page = tmp_path / "tiny.parquet"
-    assert call("run", tiny(tmp_path), "--dry-run", "--page", page)[0] == 0
-    assert not page.exists()
-
-
 def test_a_dry_run_of_what_cannot_run_says_why(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = FakeHost(thp=False, capacity={})
     monkeypatch.setattr(feasibility, "LocalHost", lambda: host)

@@ -152,7 +152,7 @@ def test_the_run_is_left_as_it_was_and_ctrl_c_ends_it(served: Served) -> None:
     ("options", "told"),
     [
         (("--port", "8000"), "--port 8000: nothing is served"),
-        (("--serve", "--page", "x.parquet"), "--serve goes with --salvage and --port alone"),
+        (("--serve", "--output", "x"), "--serve goes with --salvage and --port alone"),
         (("--serve", "--expect", "0" * 64), "--serve goes with --salvage and --port alone"),
         (("--serve",), "is not a run's folder"),
     ],

@@ -18,8 +18,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from bench.kept import Turn, kept_settings
 
+from bench.kept import Turn, kept_settings
 from hugewise.deployment import configuration
 from hugewise.deployment.program import LAUNCHER, Destination, UnitFacts, for_program
 from hugewise.errors import LockedError

@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from bench import placement
 
+from bench import placement
 from hugewise.fleet.decision import Act, Agenda, Decision
 
 ALL = 1 << 30

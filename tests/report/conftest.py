@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from bench.report import run
 from msgspec.structs import replace
 
+from bench.report import run
 from hugewise import open_results
 from hugewise.model.results import Results
 from hugewise.report import drawing, images
 from hugewise.report.document import figures
-from hugewise.report.result_data import read
 from hugewise.report.write import report, write
 from tests.browser import Browser, browser
 from tests.build.booted import recorded
 from tests.golden import GOLDEN
+from tools.results.data import read
 
 RESULTS = GOLDEN.parents[1] / "docs" / "results"
 LARGE, CELLS = 2_400, 2

@@ -14,11 +14,11 @@ from hugewise.analysis.analysis import analyze
 from hugewise.model.results import Integrity, Results, Verdict
 from hugewise.report.answer_text import caveats
 from hugewise.report.numbers import room
-from hugewise.report.result_data import read
 from tests.build.few_blocks import demo, two_blocks
 from tests.build.results import HOSTILE, example, plain
 from tests.report.test_cell_answers import COST, beside, judged
 from tests.report.told import page, terminal, text
+from tools.results.data import read
 
 RUNS = Path(__file__).parents[1] / "golden" / "runs"
 RESULTS = Path(__file__).parents[2] / "docs" / "results"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hugewise.stats.signflip import Boundary, first_crossing, log_spending, magnitudes, open_ended
-from hugewise.verification import independent
+from tools.verification import independent
 
 MAGNITUDES = st.lists(st.integers(0, 31), min_size=1, max_size=45)
 ALPHAS = st.sampled_from([0.5, 0.2, 0.05, 0.01, 1e-4])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ville import AsymptoticCS
 
 from hugewise.stats.campaign import Campaign, interval, ratio_of_means
-from hugewise.verification import coverage
 from tests.build import known
+from tools.verification import coverage
 
 Row = npt.NDArray[np.float64]
 

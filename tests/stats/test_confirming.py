@@ -10,8 +10,8 @@ import pytest
 from hugewise.model.results import Verdict
 from hugewise.stats.heterogeneity import Own, Prior, TypicalEffect, confirm
 from hugewise.stats.sequential import Sequential
-from hugewise.verification.scenes import CONTRAST, pair
 from tests.build import known
+from tools.verification.scenes import CONTRAST, pair
 
 FLEET = Prior("better", TypicalEffect(-0.10, 0.005, 9), 0.01, 10)
 

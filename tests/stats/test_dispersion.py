@@ -9,8 +9,8 @@ import pytest
 
 from hugewise.stats.dispersion import FEWEST, WINDOW, Dispersion
 from hugewise.stats.signflip import SignFlip
-from hugewise.verification import dispersion as check
-from hugewise.verification.generators import PairedTimes, generator
+from tools.verification import dispersion as check
+from tools.verification.generators import PairedTimes, generator
 
 Sides = list[tuple[float | None, float | None]]
 

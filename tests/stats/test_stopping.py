@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hugewise.stats import signflip, stopping
-from hugewise.verification import stopping as check
 from tests.build import known
+from tools.verification import stopping as check
 
 
 @pytest.mark.parametrize(

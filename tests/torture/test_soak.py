@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hugewise.errors import HugewiseError
-from hugewise.torture.cases import judge
+from tools.torture.cases import judge
 
 MIB = 1 << 20
 

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from hugewise.host import journal
-from hugewise.torture import torture as cases
-from hugewise.torture.findings import Draws, TortureRecord, at_most, show, summarise
-from hugewise.torture.subject import THIS
-from hugewise.torture.torture import KINDS, TortureOptions
 from tests.requirements import need, need_program, need_root
 from tests.state import changed, page_state
+from tools.torture import torture as cases
+from tools.torture.findings import Draws, TortureRecord, at_most, show, summarise
+from tools.torture.subject import THIS
+from tools.torture.torture import KINDS, TortureOptions
 
+ROOT = Path(__file__).parents[2]
 FAKE = Path(__file__).with_name("fake.py")
 PLACE = Path(f"/dev/shm/hugewise-fake-{os.getpid()}")
 
@@ -29,7 +30,8 @@ alone = pytest.mark.whole
 def call(results: Path, *words: str, timeout: float = 250) -> tuple[int, Any, str]:
     """Its exit status, its report, and what it said while it went on."""
     done = subprocess.run(
-        [*THIS, "torture", "--results", str(results), "--json", *words],
+        [sys.executable, "-m", "tools.torture", "--results", str(results), "--json", *words],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hugewise.stats import signflip
-from hugewise.verification import blocks, coverage
-from hugewise.verification.scenes import BlockScene
+from tools.verification import blocks, coverage
+from tools.verification.scenes import BlockScene
 
 SOME = [
     number

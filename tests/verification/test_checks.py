@@ -16,7 +16,8 @@ from hugewise.stats.method import Numbers
 from hugewise.stats.signflip import Boundary
 from hugewise.store.records import BlockClosed, BlockOpened, Closed
 from hugewise.study.load import load
-from hugewise.verification import (
+from tests.build import trials as examples
+from tools.verification import (
     coverage,
     evalue,
     independent,
@@ -29,17 +30,9 @@ from hugewise.verification import (
     selftest,
     size,
 )
-from hugewise.verification.candidate import PUBLIC, Candidate, CheckResult
-from hugewise.verification.matched import benchmarks
-from hugewise.verification.selftest import (
-    FAULTS,
-    DoubledAlpha,
-    DroppedZero,
-    OffByOneSpending,
-    PeekedT,
-    SignDependentRank,
-)
-from tests.build import trials as examples
+from tools.verification.candidate import PUBLIC, Candidate, CheckResult
+from tools.verification.matched import benchmarks
+from tools.verification.selftest import FAULTS, DoubledAlpha, DroppedZero, OffByOneSpending, PeekedT, SignDependentRank
 
 STUDY = Path(__file__).parents[2] / "studies" / "demo.toml"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hugewise.verification import fleets
+from tools.verification import fleets
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hugewise.verification import candidate
-from hugewise.verification.generators import FAMILIES, Family, autoregression, generator, log_ratios
+from tools.verification import candidate
+from tools.verification.generators import FAMILIES, Family, autoregression, generator, log_ratios
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)

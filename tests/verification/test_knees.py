@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hugewise.verification import knees
-from hugewise.verification.knees import KneeCase
+from tools.verification import knees
+from tools.verification.knees import KneeCase
 
 
 @pytest.mark.parametrize("case", [KneeCase("no gain", "normal"), KneeCase("a gain that levels off", "normal")])

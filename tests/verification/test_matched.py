@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from hugewise.stats.method import Numbers
-from hugewise.verification.generators import generator
-from hugewise.verification.matched import OTHER_SHAPES, SHAPES, MatchedBenchmark, Moments, benchmarks
+from tools.verification.generators import generator
+from tools.verification.matched import OTHER_SHAPES, SHAPES, MatchedBenchmark, Moments, benchmarks
 
 DRAWS = 30
 SIDES = [(benchmark, side) for benchmark in benchmarks() for side in ("arm", "baseline")]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hugewise.verification import planning
+from tools.verification import planning
 
 
 def test_pilots_deliver_what_they_promise_and_the_planted_fault_does_not() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hugewise.verification import screenings
+from tools.verification import screenings
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ import pytest
 
 from hugewise.cli import main
 from hugewise.errors import UserError
-from hugewise.verification import suite
-from hugewise.verification.candidate import CheckResult
-from hugewise.verification.selftest import DoubledAlpha
+from tools.verification import suite
+from tools.verification.__main__ import verify_statistics
+from tools.verification.candidate import CheckResult
+from tools.verification.selftest import DoubledAlpha
 
 SMALL = suite.Options(
     streams=10,
@@ -83,9 +84,9 @@ def test_progress_without_a_terminal_is_ten_lines() -> None:
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["hugewise", "verify-statistics", *arguments])
+    monkeypatch.setattr(sys, "argv", ["verify-statistics", *arguments])
     with pytest.raises(SystemExit) as ended:
-        main.main()
+        main.main(command=verify_statistics)
     assert isinstance(ended.value.code, int)
     return ended.value.code
 

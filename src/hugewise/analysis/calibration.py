@@ -348,8 +348,8 @@ def calibration_key(
 ) -> str:
     """The key under which a calibration of this workload, parameters and metric is found again.
 
-    `guest` is the machine that the baseline runs in (`GuestResources.identity`), None for the host: its noise is another's.
-    Parameters that say how long to wait, and how much to reserve, change nothing of what is measured.
+    `guest` is the machine that the baseline runs in (`GuestResources.identity`), None for the host: its noise is
+    another's. Parameters that say how long to wait, and how much to reserve, change nothing of what is measured.
     """
     values = {name: value for name, value in values.items() if name not in _BESIDE.get(workload, ())}
     asked = [workload, values, metric] if guest is None else [workload, values, metric, guest]

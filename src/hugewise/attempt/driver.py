@@ -1,4 +1,4 @@
-"""What goes on beside the timed command: nothing where a command is all (`CommandDriver`), else a `performance.ServiceDriver`."""
+"""Drivers of attempts: `CommandDriver` for a command alone; `service.ServiceDriver` for one with data or servers."""
 
 from __future__ import annotations
 

@@ -25,8 +25,6 @@ from hugewise.cli.fleet import fleet
 from hugewise.cli.guest import guest
 from hugewise.cli.inspect import inspect
 from hugewise.cli.report import export, report
-from hugewise.cli.torture import torture
-from hugewise.cli.verify import verify_statistics
 from hugewise.errors import HugewiseError, UserError
 from hugewise.visible import printable, say
 
@@ -41,7 +39,7 @@ def cli() -> None:
         raise UserError("the working directory was removed", hint="change to one that is there") from None
 
 
-for verb in (advise, compare, export, fleet, guest, inspect, report, torture, verify, verify_statistics):
+for verb in (advise, compare, export, fleet, guest, inspect, report, verify):
     cli.add_command(verb)
 
 
@@ -79,7 +77,6 @@ for verb in (advise, compare, export, fleet, guest, inspect, report, torture, ve
 @options.ARMS
 @options.CLIENT
 @options.CLIENTS
-@options.PAGE
 @click.option("--dry-run", is_flag=True, help="Show the plan and one example order; run nothing.")
 @options.ANYWAY
 @options.KEEPER
@@ -96,16 +93,12 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
     chosen = request.study_of(study, command, policy, options)
     client = request.client_of(options["client"], options["hosts"])
     seed = request.seed(options["seed"])
-    if (page := options["page"]) is not None:
-        from hugewise.cli import page as publishing  # noqa: PLC0415
-
-        publishing.check(page, chosen)
     if dry_run:
         show_plan(chosen, client, seed, options["results"])
         return
     given = {"seed": seed, "results": options["results"], "anyway": options["anyway"], "client": client}
     given["command"] = request.this_call()
-    progress.reported(lambda listener: hugewise.run(chosen, listener=listener, **given), options["keeper"], page)
+    progress.reported(lambda listener: hugewise.run(chosen, listener=listener, **given), options["keeper"])
 
 
 @cli.command()
@@ -317,8 +310,8 @@ def _terminate(signum: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the `hugewise` command; `arguments` (None): those of this process."""
+def main(arguments: Sequence[str] | None = None, *, command: click.Command = cli, name: str = "hugewise") -> None:
+    """Run `command` as the program `name` and end the process; `arguments` (None): those of this process."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what an encoding lacks is no reason to say nothing
             stream.reconfigure(errors="replace")
@@ -327,7 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         signal.signal(signal.SIGHUP, _terminate)
     try:
         words = sys.argv[1:] if arguments is None else arguments
-        cli(words, prog_name="hugewise", standalone_mode=False, obj=tuple(words))
+        command(words, prog_name=name, standalone_mode=False, obj=tuple(words))
     except HugewiseError as error:
         say(f"hugewise: {printable(error.message)}", err=True)
         if error.hint:

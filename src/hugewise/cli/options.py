@@ -158,13 +158,6 @@ ARMS = click.option(
     shell_complete=complete_arms,
     help="Only these policies of STUDY, beside its baseline: thp,mthp-64k.",
 )
-PAGE = click.option(
-    "--page",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Add the run to a page of results to publish: its data FILE.parquet; FILE.md, figures, and overview.md and"
-    " folklore.md of all pages there are written beside it.",
-)
 CLIENT = click.option("--client", metavar="NAME", help="Have the clients of servers on this host of --hosts.")
 CLIENTS = click.option(
     "--hosts",

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from rich.cells import cell_len, set_cell_size
@@ -232,11 +231,10 @@ def _open(event: BlockEnded) -> str:
     return f" if {event.unmeasured} cell{'' if event.unmeasured == 1 else 's'} not begun take as long as the others"
 
 
-def reported(start: Callable[[Any], Any], keeper: int | None = None, page: Path | None = None) -> None:
-    """Run with a progress display, then show the verdicts; an interrupted run is reported as far as it came.
+def reported(start: Callable[[Any], Any], keeper: int | None = None) -> Any:
+    """Run with a progress display, show the verdicts and return the results; end with 130 where it was interrupted.
 
     keeper  the descriptor of a socket to the keeper of a fleet, which is told as well
-    page    the data of a page of results that the run joins, unless it was interrupted
     """
     import hugewise  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.report.summary import summary  # noqa: PLC0415
@@ -255,7 +253,4 @@ def reported(start: Callable[[Any], Any], keeper: int | None = None, page: Path 
     show(summary(results), paths["html"])
     if results.state == "interrupted":
         sys.exit(130)
-    if page is not None:
-        from hugewise.cli import page as publishing  # noqa: PLC0415
-
-        publishing.join(page, Path(results.folder))
+    return results

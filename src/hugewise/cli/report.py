@@ -1,4 +1,4 @@
-"""`hugewise report RUN`: its reports written again, files to deploy, a page to publish, or a page that follows it.
+"""`hugewise report RUN`: its reports written again, files to deploy, or a page that follows it.
 
 `hugewise report RUN --serve`: the page of a run that goes on, for a browser of this host.
 
@@ -134,7 +134,6 @@ def serve(run: Path, port: int | None, read: Callable[[Path], Results]) -> None:
     help="Write the files to deploy of each cell's best policy into this new folder; nothing is applied.",
 )
 @click.option("--unit", metavar="NAME", help="With --output: the service of systemd that the files are for.")
-@options.PAGE
 @click.option("--serve", "served", is_flag=True, help="Show the report to a browser here while the run goes on.")
 @click.option("--port", type=click.IntRange(1, 65535), help="With --serve: listen there (default: a free port).")
 def report(
@@ -144,14 +143,13 @@ def report(
     expect: str | None,
     output: Path | None,
     unit: str | None,
-    page: Path | None,
     served: bool,
     port: int | None,
 ) -> None:
     """Write the reports of the run in the folder RUN again, and show its verdicts.
 
-    With --output the files to deploy are written instead, with --page a page to publish, and with --serve the report
-    follows a run at an address of this host until Ctrl-C; the run's folder stays as it is.
+    With --output the files to deploy are written instead, and with --serve the report follows a run at an address of
+    this host until Ctrl-C; the run's folder stays as it is.
     """
     import hugewise  # noqa: PLC0415
     from hugewise.report.summary import summary  # noqa: PLC0415
@@ -164,15 +162,10 @@ def report(
     if served:
         from hugewise.analysis.analysis import Followed  # noqa: PLC0415
 
-        if expect is not None or output is not None or page is not None:
+        if expect is not None or output is not None:
             raise UserError("--serve goes with --salvage and --port alone", hint="leave the others out")
         followed = Followed(run_, salvage=salvage)
         serve(run_, port, lambda _: followed.results())
-        return
-    if page is not None:
-        from hugewise.cli import page as publishing  # noqa: PLC0415
-
-        publishing.main(page, run_, alone=not (salvage or expect or output))
         return
     results = hugewise.open_results(run_, salvage=salvage, expect=expect)
     if output is not None:

@@ -473,8 +473,8 @@ class Exit(ProbeEvent, frozen=True):
 
 
 class MachineSeries(ProbeEvent, frozen=True, tag="series"):
-    """The machine's counters over time (`hugewise.model.over_time`): CLOCK_MONOTONIC nanoseconds of each reading, the CPU
-    time of the sampler until then, values that never changed, and a value for each reading of what did.
+    """The machine's counters over time (`hugewise.model.over_time`): CLOCK_MONOTONIC nanoseconds of each reading, the
+    CPU time of the sampler until then, values that never changed, and a value for each reading of what did.
     """
 
     asked_ns: Natural

@@ -3,8 +3,9 @@
 The method `sequential` has a fixed split: each end point of each judged comparison has an equal share from the start,
 so that it can stop on its own at any time, and the chance of any wrong verdict is at most their sum (Bonferroni).
 
-Arms that a study names `unjudged` are in no split: nothing is claimed of them (`hugewise.stats.sequential`). A study that
-asks whether arms are `not_worse` has the same shares, and another end of its comparisons (`hugewise.stats.sequential`).
+Arms that a study names `unjudged` are in no split: nothing is claimed of them (`hugewise.stats.sequential`). A study
+that asks whether arms are `not_worse` has the same shares, and another end of its comparisons
+(`hugewise.stats.sequential`).
 
 The method `exact` has the same split; what a comparison has is shared by its two ways (`hugewise.stats.exact`).
 

@@ -1,0 +1,374 @@
+"""What to set, program by program: what each policy did to each load on the pages, its price, its runs, its machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from msgspec.structs import replace
+
+from hugewise.deployment import configuration as host_files
+from hugewise.model.metric import Metric
+from hugewise.model.pages import THP
+from hugewise.model.policy import Deployment
+from hugewise.model.results import CellResult, Guests, Results, Verdict
+from hugewise.report.document import Heading, Line, Section, Table
+from hugewise.report.markdown import markdown
+from hugewise.stats.evidence import Carried, RunEvidence
+from tests.build import known, restated
+from tests.build.results import comparison
+from tools.results.data import PageData, PageRun
+from tools.results.overview import overview
+from tools.results.page import document
+from tools.results.programs import by_program, in_short
+from tools.results.runs import named_stand_ins
+
+OWN_CLIENT = "hugewise's own load generator in place of memtier_benchmark"
+
+
+def page(*runs: Results) -> PageData:
+    """The runs, the newest first."""
+    return PageData(runs=tuple(PageRun(results=one) for one in runs))
+
+
+def section_of(found: Mapping[str, PageData]) -> Section:
+    (section,) = by_program(found)
+    return section
+
+
+def tables_of(found: Mapping[str, PageData]) -> list[Table]:
+    return [block for block in section_of(found).blocks if isinstance(block, Table)]
+
+
+def programs(found: Mapping[str, PageData]) -> dict[str, dict[str, str]]:
+    """The first table: by workload."""
+    told = tables_of(found)[0]
+    return {row[0].partition(":")[0]: dict(zip(told.head, row, strict=True)) for row in told.rows}
+
+
+def rows(found: Mapping[str, PageData]) -> dict[tuple[str, str], dict[str, str]]:
+    """The tables of the programs: by load and policy, of which each has one baseline."""
+    every = [(told, row) for told in tables_of(found)[1:] for row in told.rows]
+    made = {(row[0], row[1].partition(" ")[0]): dict(zip(told.head, row, strict=True)) for told, row in every}
+    assert len(made) == len(every)
+    return made
+
+
+def with_verdicts(results: Results, of: str, verdicts: Mapping[str, Verdict], run: str = "") -> Results:
+    """The run with these verdicts in that cell, by policy; a newer one, where a name is given."""
+
+    def as_judged(cell: CellResult) -> CellResult:
+        if cell.cell != of:
+            return cell
+        found = tuple(replace(one, verdict=verdicts[one.arm]) for one in cell.comparisons)
+        return replace(cell, comparisons=found)
+
+    results = replace(results, cells=tuple(map(as_judged, results.cells)))
+    return replace(results, run=run, started=results.started + 60) if run else results
+
+
+def judged(results: Results, of: str, verdict: Verdict) -> Results:
+    """A newer run in which every policy of that cell has that verdict."""
+    return with_verdicts(results, of, {"mthp-64k": verdict, "thp": verdict}, run="newer")
+
+
+def test_each_policy_on_each_load_has_a_row_and_what_is_to_be_set_stands_first() -> None:
+    pages = {"lpc-2024-mthp": page(restated.lpc()), "percona-2018-hugepages": page(restated.percona_2018())}
+    found = rows(pages)
+    every = [one for run in (restated.lpc(), restated.percona_2018()) for cell in run.cells for one in cell.comparisons]
+    assert len(found) == len(every)
+    for told in tables_of(pages)[1:]:
+        order = [["Set", "Yours", "Leave", "Open:"].index(row[2].split()[0]) for row in told.rows]
+        assert order == sorted(order)
+    memcached = found["memcached", "thp"]
+    assert memcached["what to do"] == "Set it"
+    assert memcached["found in its metric"].startswith("ops_per_s +12")
+    assert ", 24 pairs at " in memcached["found in its metric"]
+    assert (memcached["runs"], memcached["where"]) == ("better in 1 of 1 run", "on Example 9000")
+    assert memcached["page"] == "lpc-2024-mthp.md"
+    assert found["memcached", "mthp-64k"]["what to do"] == "Open: undecided"
+    assert found["redis", "mthp-64k"]["what to do"] == "Leave it: worse"
+    assert found["redis", "thp"]["what to do"] == "Leave it: no difference above 0.5%"
+    assert not any("`" in text for row in found.values() for text in row.values())  # Markdown would show them
+
+
+def test_the_first_table_has_a_program_in_a_row_and_each_policy_in_its_column() -> None:
+    pages = {"lpc-2024-mthp": page(restated.lpc()), "percona-2018-hugepages": page(restated.percona_2018())}
+    told = programs(pages)
+    assert {*told} == {"memcached", "build", "x264", "pgbench", "redis"}
+    assert told["pgbench"]["program"] == "pgbench: PostgreSQL under pgbench"
+    assert told["redis"]["program"] == "redis"
+    assert [*told][-1] == "redis"  # those with something to set first
+    assert [told["memcached"][stands] for stands in ("set", "yours to weigh", "leave", "open")] == [
+        *("thp", "–", "–", "mthp-64k"),
+    ]
+    assert told["redis"]["leave"] == "mthp-64k (worse); thp (no difference above 0.5%)"
+    assert "hugetlb-2m (pgbench-database_share=0.4-clients=16; better for " in str(
+        told["pgbench"]
+    )  # several loads: by their names
+    headings = [block.text for block in section_of(pages).blocks if isinstance(block, Heading)]
+    assert "pgbench: PostgreSQL under pgbench: TPC-B (read and write), look-ups alone, or analytic queries" in headings
+
+
+def test_policies_that_their_names_do_not_tell_apart_have_baseline_metric_or_page() -> None:
+    """Two studies have a cell of one name."""
+    first = restated.lpc().cells[0]
+    one = replace(restated.lpc(), cells=(first,))
+    assert programs({"a": page(one), "b": page(one)})["memcached"]["set"] == "thp (in a); thp (in b)"
+    p99 = Metric("p99_us", "us", "lower", "latency")
+    by_p99 = replace(first, metric=p99, comparisons=tuple(replace(each, metric="p99_us") for each in first.comparisons))
+    other = replace(one, cells=(by_p99,))
+    told = programs({"a": page(one), "b": page(other)})
+    assert told["memcached"]["set"] == "thp (by ops_per_s); thp (by p99_us)"
+    arms = tuple(replace(arm, arm="as-is") if arm.arm == "base" else arm for arm in first.arms)
+    against = replace(
+        first,
+        baseline="as-is",
+        arms=arms,
+        comparisons=tuple(replace(each, baseline="as-is") for each in first.comparisons),
+    )
+    found = {"a": page(one), "b": page(replace(one, cells=(against,)))}
+    assert programs(found)["memcached"]["set"] == "thp against base; thp against as-is"
+    assert {row[1] for told in tables_of(found)[1:] for row in told.rows} >= {"thp against base", "thp against as-is"}
+
+
+def test_the_programs_are_the_first_of_the_overviews_sections() -> None:
+    told = overview({"lpc-2024-mthp": page(restated.lpc())})
+    assert told.sections[0].title == "By program"
+    assert "| memcached | thp against base | Set it |" in markdown(told)
+    assert all(one.title != "By program" for one in overview({}).sections)
+
+
+def test_a_page_begins_with_what_it_says_to_set() -> None:
+    told = list(in_short(page(restated.lpc())))
+    assert [line.split(":")[0] for line in told] == ["Set", "Leave", "Open"]
+    assert told[0].startswith("Set: thp on memcached, ops_per_s +12")
+    assert "mthp-64k on redis, ops_per_s " in told[1] and "(worse)" in told[1]
+    assert told[2] == "Open: mthp-64k on memcached."
+    first = document(page(restated.lpc())).lead[0]
+    assert isinstance(first, Line) and first.text == told[0]
+
+
+def test_the_baseline_and_the_commands_are_told() -> None:
+    whole = restated.lpc()
+    deployed = Deployment(files=(host_files.now({f"{THP}/enabled": "never"}),), note="")
+    first, *others = whole.cells
+    arms = tuple(replace(arm, deployment=deployed) if arm.arm == "base" else arm for arm in first.arms)
+    found = {"a": page(replace(whole, cells=(replace(first, arms=arms), *others)))}
+    lines = [block.text for block in section_of(found).blocks if isinstance(block, Line)]
+    assert f"Compared with base, of memcached (a.md), which is: echo never > {THP}/enabled." in lines
+    how = rows(found)["memcached", "thp"]["how it is set"]
+    assert how == f"echo always > {THP}/enabled. It is set for every program of the host"
+    assert rows(found)["memcached", "mthp-64k"]["how it is set"] == "–"  # nothing is to be set
+
+
+def test_what_some_of_the_runs_decided_is_not_simply_to_be_set() -> None:
+    old = restated.lpc()
+    data = page(judged(old, "memcached", "undecided"), old)
+    row = rows({"a": data})["memcached", "thp"]
+    assert row["what to do"] == "Yours to weigh: better in 1 of 2 runs"
+    assert row["runs"] == "undecided in 1 of 2 runs, better in 1"
+    assert row["found in its metric"].count("24 pairs") == 2 and "; an older run: " in row["found in its metric"]
+    assert "echo always" in row["how it is set"]
+    assert programs({"a": data})["memcached"]["yours to weigh"] == "thp (better in 1 of 2 runs)"
+    (told,) = (line for line in in_short(data) if line.startswith("Yours to weigh: "))
+    assert told.endswith("(better in 1 of 2 runs).")
+    assert rows({"a": data})["redis", "thp"]["runs"] == "no difference in 2 of 2 runs"
+
+
+def test_a_run_of_too_few_pairs_for_any_verdict_takes_nothing_from_one_that_decided() -> None:
+    old = restated.lpc()
+    new = judged(old, "memcached", "undecided")
+    cell, *others = new.cells
+    few = tuple(replace(one, n=4, low=None, high=None) for one in cell.comparisons)
+    row = rows({"a": page(replace(new, cells=(replace(cell, comparisons=few), *others)), old)})["memcached", "thp"]
+    assert row["what to do"] == "Set it"
+    assert row["runs"] == "better in 1 of 2 runs, too few pairs for a verdict in 1"
+    alone = rows({"a": page(replace(new, cells=(replace(cell, comparisons=few), *others)))})["memcached", "thp"]
+    assert (alone["what to do"], alone["runs"]) == ("Open: undecided", "too few pairs for a verdict in 1 of 1 run")
+
+
+def test_a_run_that_has_no_interval_for_its_failures_is_one_that_decided_nothing() -> None:
+    old = restated.lpc()
+    new = judged(old, "memcached", "undecided")
+    cell, *others = new.cells
+    failing = tuple(replace(one, low=None, high=None, failures_arm=3, failures_baseline=3) for one in cell.comparisons)
+    row = rows({"a": page(replace(new, cells=(replace(cell, comparisons=failing), *others)), old)})["memcached", "thp"]
+    assert row["what to do"] == "Yours to weigh: better in 1 of 2 runs"
+
+
+def test_the_first_sentence_has_the_effect_of_a_run_that_shows_it() -> None:
+    old = restated.lpc()
+    new = judged(old, "memcached", "undecided")
+    cell, *others = new.cells
+    near = tuple(replace(one, ratio=1.0, low=0.99, high=1.01, n=77) for one in cell.comparisons)
+    data = page(replace(new, cells=(replace(cell, comparisons=near), *others)), old)
+    (told,) = (line for line in in_short(data) if line.startswith("Yours to weigh: "))
+    assert "77 pairs" not in told and "24 pairs" in told and "by an older run (better in 1 of 2 runs)" in told
+
+
+def evidence(run: str, larger: float) -> RunEvidence:
+    """Of thp on memcached; 500 is the least e-value that decides one of its kind alone at 99%."""
+    carried = Carried(
+        cell="memcached", arm="thp", baseline="base", metric="ops_per_s", higher_is_better=True,
+        end_point="typical ratio", identity={"design": "d"}, larger=larger, smaller=0.01, pairs=10,
+    )  # fmt: skip
+    return RunEvidence(run=run, seed_hash=run * 8, host="h", comparisons=(carried,))
+
+
+def together(verdict: Verdict, *, larger: float = 100.0) -> dict[str, PageData]:
+    """A page of two runs with that verdict each on memcached, whose e-values decide for it together."""
+    old = with_verdicts(restated.lpc(), "memcached", {"mthp-64k": "undecided", "thp": verdict})
+    new = judged(old, "memcached", verdict)
+    runs = (
+        PageRun(results=new, evidence=evidence("new", larger)),
+        PageRun(results=old, evidence=evidence("old", larger)),
+    )
+    return {"a": PageData(runs=runs)}
+
+
+def test_what_the_runs_decide_together_stands_and_says_so() -> None:
+    row = rows(together("undecided"))["memcached", "thp"]
+    assert row["what to do"] == "Yours to weigh: better by the runs together, which do not tell by how much"
+    assert row["runs"] == "undecided in 2 of 2 runs; together better"
+    mixed = together("undecided")["a"]
+    first, second = mixed.runs
+    better = replace(first, results=judged(first.results, "memcached", "better"))
+    row = rows({"a": replace(mixed, runs=(better, second))})["memcached", "thp"]
+    assert row["what to do"] == "Yours to weigh: better in 1 of 2 runs, and by them together"
+    worse = replace(first, results=judged(first.results, "memcached", "worse"))
+    row = rows({"a": replace(mixed, runs=(worse, second))})["memcached", "thp"]
+    assert row["what to do"] == "Open: the runs decided differently"  # one of them, and all together
+    assert rows(together("undecided", larger=2.0))["memcached", "thp"]["what to do"] == "Open: undecided"
+
+
+def test_a_price_that_any_of_the_runs_saw_is_one() -> None:
+    """Failures leave a run undecided: the run that decides is the one without them."""
+    data = together("undecided")["a"]
+    newest, older = data.runs
+    cell, *others = newest.results.cells
+    arms = tuple(replace(arm, failed=5, peak_bytes=3 << 30) if arm.arm == "thp" else arm for arm in cell.arms)
+    for place in (0, 1):
+        runs = [newest, older]
+        runs[place] = replace(
+            runs[place], results=replace(runs[place].results, cells=(replace(cell, arms=arms), *others))
+        )
+        row = rows({"a": PageData(runs=tuple(runs))})["memcached", "thp"]
+        assert row["what to do"].startswith("Yours to weigh: better by the runs together")
+        assert "more memory" in row["what to do"] and "5 of its runs failed (base: 0)" in row["what to do"]
+        assert row["what to do"].endswith(" in another run") == bool(place)
+
+
+@pytest.mark.parametrize("newest", ["worse", "better"])
+def test_runs_that_decided_differently_leave_it_open(newest: Verdict) -> None:
+    other: Verdict = "better" if newest == "worse" else "worse"
+    old = with_verdicts(restated.lpc(), "memcached", {"mthp-64k": "undecided", "thp": other})
+    found = {"a": page(judged(old, "memcached", newest), old)}
+    row = rows(found)["memcached", "thp"]
+    assert row["what to do"] == "Open: the runs decided differently"
+    assert (row["runs"], row["how it is set"]) == (f"{newest} in 1 of 2 runs, {other} in 1", "–")
+    assert "thp (the runs decided differently)" in programs(found)["memcached"]["open"]
+    assert "thp on memcached (the runs decided differently)" in " ".join(in_short(found["a"]))
+
+
+def test_a_run_of_another_policy_says_nothing_of_this_one() -> None:
+    """A newer run that compared mthp-64k alone neither stands before the older one of thp nor counts among its runs."""
+    whole = restated.lpc()
+    cells = tuple(
+        replace(cell, comparisons=cell.comparisons[:1]) if cell.cell == "memcached" else cell for cell in whole.cells
+    )
+    new = replace(whole, run="newer", started=whole.started + 60, cells=cells)
+    found = rows({"a": page(new, whole)})
+    row = found["memcached", "thp"]
+    assert (row["what to do"], row["runs"]) == ("Set it", "better in 1 of 1 run")
+    assert found["memcached", "mthp-64k"]["runs"] == "undecided in 2 of 2 runs"
+
+
+def test_a_run_of_other_parameters_or_another_treatment_is_not_of_the_same() -> None:
+    whole = restated.lpc()
+    first, *others = whole.cells
+    arms = tuple(replace(arm, treatment="as it was set then") if arm.arm == "thp" else arm for arm in first.arms)
+    for was in (replace(first, parameters={"keys": 1}), replace(first, arms=arms)):
+        old = with_verdicts(replace(whole, cells=(was, *others)), "memcached", {"mthp-64k": "worse", "thp": "worse"})
+        told = [row for table in tables_of({"a": page(whole, old)})[1:] for row in table.rows if row[0] == "memcached"]
+        assert sorted(row[2] for row in told if row[1] == "thp against base") == ["Leave it: worse", "Set it"]
+
+
+def declaring(results: Results, verdict: Verdict, ratio: float) -> Results:
+    """The run, with that of thp in a metric declared beside that of its first cell."""
+    (first, *others), price = results.cells, Metric("server_cpu_us", "us", "lower", "CPU time")
+    one = comparison("thp", price.name, verdict, ratio=ratio, low=ratio - 0.1, high=ratio + 0.1, n=20)
+    return replace(results, cells=(replace(first, also=(price,), declared=(one,)), *others))
+
+
+def test_what_any_run_judged_beside_the_metric_is_a_price() -> None:
+    worse, new = declaring(restated.lpc(), "worse", 1.3), replace(restated.lpc(), run="newer")
+    for newest, older in (
+        (new, worse),
+        (declaring(new, "undecided", 1.1), worse),
+        (worse, declaring(new, "better", 0.7)),
+    ):
+        for first, second in ((newest, older), (older, newest)):
+            row = rows({"a": page(first, second)})["memcached", "thp"]
+            assert row["what to do"] == "Yours to weigh: better and worse in server_cpu_us"
+            assert row["judged beside it"].startswith("worse in server_cpu_us +30%")
+
+
+def test_what_is_open_says_what_was_worse_beside_it_in_every_table() -> None:
+    found = {"a": page(judged(declaring(restated.lpc(), "worse", 1.3), "memcached", "undecided"))}
+    assert rows(found)["memcached", "thp"]["what to do"] == "Open: worse in server_cpu_us"
+    assert "thp (worse in server_cpu_us)" in programs(found)["memcached"]["open"]
+    assert "thp on memcached (worse in server_cpu_us)" in " ".join(in_short(found["a"]))
+
+
+def test_what_makes_no_difference_and_is_better_beside_the_metric_is_to_be_weighed() -> None:
+    found = declaring(
+        with_verdicts(restated.lpc(), "memcached", {"mthp-64k": "worse", "thp": "equivalent"}), "better", 0.7
+    )
+    row = rows({"a": page(found)})["memcached", "thp"]
+    assert row["what to do"] == "Yours to weigh: no difference above 0.5%; better in server_cpu_us"
+
+
+def test_a_setting_says_how_much_it_delivered() -> None:
+    whole = restated.lpc()
+    first, *others = whole.cells
+    arms = tuple(
+        replace(arm, judged="setting", delivered_share=0.04) if arm.arm == "thp" else arm for arm in first.arms
+    )
+    row = rows({"a": page(replace(whole, cells=(replace(first, arms=arms), *others)))})["memcached", "thp"]
+    assert "judged as a setting, of whose pages 4.0% were delivered" in row["found in its metric"]
+
+
+def test_emulated_guests_set_nothing() -> None:
+    guests = Guests(arch="arm64", accelerator="tcg", why="", counting=False, baseline="base", arms=())
+    emulated = replace(restated.percona_2018(), guests=guests)
+    found = {"b": page(emulated), "lpc-2024-mthp": page(restated.lpc())}
+    assert {row["page"] for row in rows(found).values()} == {"lpc-2024-mthp.md"}
+    assert section_of(found).blocks[-1] == Line("In emulated guests, where counts were measured and no speed: b.md.")
+    kvm = replace(emulated, guests=replace(guests, accelerator="kvm"))
+    told = rows({**found, "b": page(kvm)})
+    assert {row["page"] for row in told.values()} == {"b.md", "lpc-2024-mthp.md"}
+    assert {row["where"] for row in told.values() if row["page"] == "b.md"} == {"in guests under KVM on Example 9000"}
+    # Each run of a page by itself, the newest or not.
+    older = replace(emulated, cells=tuple(replace(cell, cell=f"other {cell.cell}") for cell in emulated.cells))
+    for several in (page(restated.percona_2018(), older), page(replace(older, run="newer"), restated.percona_2018())):
+        assert set(rows({"b": several})) == set(rows({"b": page(restated.percona_2018())}))
+
+
+def test_what_stands_in_for_what_is_told_of_runs_that_did_not_know_it() -> None:
+    """A claim's answer names it as well, and a run keeps what a workload that is gone has said."""
+    results = restated.lpc(stand_ins=("what it was called then",))
+    first, second, *others = results.cells
+    gone = replace(first, workload="gone")
+    on_glibc = replace(second, parameters={**second.parameters, "allocator": "libc"})
+    told = named_stand_ins(replace(results, cells=(gone, on_glibc, *others)))
+    assert told.cells[0].stand_ins == ("what it was called then",)
+    assert told.cells[1].stand_ins == (OWN_CLIENT, "glibc's malloc in place of redis's jemalloc")
+    beside = [one.measured for one in known(told.beside).points if one.cell == "redis" and one.measured is not None]
+    assert beside
+    assert all(one.stand_ins == told.cells[1].stand_ins for one in beside)
+    packaged = replace(second, parameters={**second.parameters, "allocator": "jemalloc"})
+    as_packaged = named_stand_ins(replace(results, cells=(first, packaged, *others)))
+    assert as_packaged.cells[1].stand_ins == (OWN_CLIENT,)
+    named = {load for load, _ in rows({"a": page(told)})}
+    assert f"redis ({OWN_CLIENT}, glibc's malloc in place of redis's jemalloc)" in named

@@ -1,0 +1,398 @@
+"""The overview: every claim of the five publications once, with the best-founded answer, where, and what it takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from hugewise import published
+from hugewise.analysis.forecast import Forecast, Row
+from hugewise.model.metric import NOT_IN_EMULATION
+from hugewise.model.results import LeftOut, Results
+from hugewise.report.document import Line, Table
+from hugewise.report.markdown import markdown
+from hugewise.study.study import Study
+from tests.build import known, restated
+from tools.results.answers import ClaimAnswer, ClaimTold, answer
+from tools.results.claims import (
+    OPEN,
+    STANDINGS,
+    Claimed,
+    SourceClaim,
+    claim_of,
+    claimed,
+    claims_in,
+    shipped_studies,
+    size_of,
+    together,
+    ways,
+)
+from tools.results.data import PageData, PageRun
+from tools.results.first_cells import Unmeasured
+from tools.results.overview import overview
+from tools.results.page import claims_of
+
+LPC = "lpc-2024-mthp-arm64"
+STUDIES = shipped_studies()
+
+
+def page(results: Results, study: str, planned: Forecast | None = None, **more: object) -> PageData:
+    run = PageRun(results=replace(results, study=study), forecast=planned)
+    return PageData(runs=(run,), **more)  # type: ignore[arg-type]
+
+
+PAGES = {
+    "lpc-2024-mthp": page(restated.lpc(), "lpc-2024-mthp"),
+    "percona-2018-hugepages": page(restated.percona_2018(), "percona-2018-hugepages"),
+    "redhat-2021": page(restated.redhat(), "redhat-2021"),
+}
+
+
+def publications(found: dict[str, PageData]) -> tuple[Table, Table]:
+    """The table of the publications, and that of the pages."""
+    (section,) = (one for one in overview(found, STUDIES).sections if one.title == "The publications")
+    first, second = section.blocks
+    assert isinstance(first, Table) and isinstance(second, Table)
+    return first, second
+
+
+def tables(source: str, found: dict[str, PageData], studies: Sequence[Study] = STUDIES) -> dict[str, Table]:
+    """The tables of a publication's section by their captions."""
+    title = published.load(source).source.title
+    (section,) = (one for one in overview(found, studies).sections if one.title.startswith(title))
+    return {block.caption: block for block in section.blocks if isinstance(block, Table)}
+
+
+def claims_of_row(row: Sequence[str]) -> list[str]:
+    """Claims with the same answer stand in one row. The source's own words have semicolons as well."""
+    return [said for part in re.split(r"; (?=“|[^;“”]* ?(?:against|beside) )", row[0]) for said in claims_of_part(part)]
+
+
+def claims_of_part(part: str) -> list[str]:
+    """Figures of one quantity stand as a list."""
+    found = re.fullmatch(r"([^“]+), against ([^:]+): (.+)", part)
+    if found is None:
+        found = re.fullmatch(r"([^“,]+) against ([^:]+): (.+)", part)  # several of one arm
+        if found is None:
+            return [part]
+        arm, baseline, every = found.groups()
+        parts = re.findall(r"(?:^|, )(.+?) (no change printed|[+−]?[\d.]+%)", every)
+        return [
+            said for what, change in parts for said in claims_of_part(f"{what}, against {baseline}: {arm} {change}")
+        ]
+    quantity, baseline, every = found.groups()
+    return [
+        f"{arm} beside {baseline}: {quantity}, {change}"
+        if change == "no change printed"
+        else f"{arm} {'does not change' if change == '0%' else 'changes'} {quantity}"
+        f" {'(0%)' if change == '0%' else f'by {change}'} against {baseline}"
+        for arm, change in re.findall(r"(?:^|, )(.+?) (no change printed|[+−]?[\d.]+%)", every)
+    ]
+
+
+@pytest.mark.parametrize("found", [{}, PAGES], ids=["no page", "pages"])
+def test_every_claim_of_every_publication_stands_there_once(found: dict[str, PageData]) -> None:
+    told = overview(found, STUDIES)
+    others = {"By program", "The publications"}
+    assert len([one for one in told.sections if one.title not in others]) == len(published.names()) == 5
+    head, _ = publications(found)
+    for name, row in zip(published.names(), head.rows, strict=True):
+        source = published.load(name)
+        every = list(claims_in(source))
+        of = tables(name, found)
+        rows = [line for entry in source.entries if entry in of for line in of[entry].rows]
+        assert sorted(said for line in rows for said in claims_of_row(line)) == sorted(one.said for one in every)
+        alone, part = ", the sign alone", ", in part"  # a size beyond the interval; another cell leaves it open
+        standing_of = {line[1]: line[1].removesuffix(alone).removesuffix(part) for line in rows}
+        assert {*standing_of.values()} <= set(STANDINGS)
+        assert all((alone in line[1]) == ("confirmed" in line[1] and "than all of our" in line[2]) for line in rows)
+        standings = [standing_of[line[1]] for line in rows for _ in claims_of_row(line)]
+        *decided, left = (standings.count(word) for word in STANDINGS)
+        assert tuple(int(text.partition(" ")[0]) for text in row[1:4]) == (len(every), *decided)
+        in_part = sum(part in line[1] for line in rows for _ in claims_of_row(line))
+        assert any("in part" in text for text in row[2:4]) == bool(in_part)
+        assert sum(map(int, row[4:8])) == left  # each that is open for one of four reasons
+        # What is open says what it would take; what is decided says where.
+        assert all((line[3] != "–") == (line[1] == OPEN or part in line[1]) for line in rows)
+        assert all(line[4] != "–" for line in rows if line[1] != OPEN)
+    text = markdown(told)
+    for name in published.names():
+        for finding in published.load(name).findings:
+            assert text.replace("\\", "").count(f"“{finding.text}”") == 1
+
+
+def test_what_no_run_met_says_which_would() -> None:
+    """Entries that --only left out, and publications without a page."""
+    entry = tables(LPC, PAGES)["specint"]
+    ((said, standing, why, takes, where),) = entry.rows
+    assert said.startswith("“a gain under 4% for some benchmarks”")
+    assert (standing, why, where) == (OPEN, "not run", "–")
+    assert takes == "hugewise run lpc-2024-mthp --only integer-set"
+    of = tables("percona-2019", PAGES)
+    assert [row[2:] for row in of["tpcc"].rows] == [("not run", "hugewise run percona-2019-thp --only tpcc", "–")]
+    studies = of["the studies that restate it"].rows
+    assert [row[2] for row in studies] == ["not run: hugewise run percona-2019-thp"]
+    assert [row[2] for row in tables("redhat-2021", PAGES)["the studies that restate it"].rows] == [
+        "redhat-2021.md",
+        "not run: hugewise run redhat-2021-vm",
+    ]
+
+
+def test_hours_of_a_neighbour_stand_where_the_page_knows_them() -> None:
+    missed = Unmeasured(cell="integer-set-program=gcc", neighbour="memcached", arm="thp", pairs=90, seconds=5400.0)
+    found = {"lpc-2024-mthp": page(restated.lpc(), "lpc-2024-mthp", unmeasured=(missed,))}
+    ((*_, takes, _),) = tables(LPC, found)["specint"].rows
+    larger = {"lpc-2024-mthp": page(replace(restated.lpc(), options={"scale": "published"}), "lpc-2024-mthp")}
+    larger["lpc-2024-mthp"] = replace(larger["lpc-2024-mthp"], unmeasured=(missed,))
+    assert "90 pairs" not in markdown(overview(larger, STUDIES))  # those of another scale say nothing
+    assert (
+        takes == "hugewise run lpc-2024-mthp --only integer-set (90 pairs, 1 h 30 min, if as noisy as memcached, thp)"
+    )
+
+
+def test_an_arm_that_a_cell_of_another_quantity_has_says_so() -> None:
+    """Emulated guests count faults; a machine of their architecture measures the published quantity."""
+    studies = restated.beside_nothing("redis", STUDIES)
+    rows = {said: row for row in tables(LPC, PAGES, studies)["redis"].rows for said in claims_of_row(row)}
+    row = rows["16K (16KPS) changes ops_per_s by +14% against 4K (4KPS)"]
+    assert row[2] == (
+        "not run: the cell redis of lpc-2024-base-pages, lpc-2024-base-pages-debian has the arms, and judges"
+        " lifetime_faults where its guests are emulated"
+    )
+    assert row[3] == (
+        "hugewise run lpc-2024-base-pages --only redis or hugewise run lpc-2024-base-pages-debian --only redis, each on"
+        " an arm64 machine under KVM"
+    )
+    latency = rows["2M (16KPS) changes p99_latency by −22% against 4K (4KPS)"]
+    assert latency is rows["32M (16KPS) changes p99_latency by −26% against 4K (4KPS)"]
+    assert latency[3].startswith("a cell redis that judges that quantity as well (key also) in lpc-2024-base-pages or ")
+
+
+def test_base_pages_of_other_sizes_are_tested_on_servers_where_time_is_measured() -> None:
+    for entry, gain in (("memcached", "9"), ("redis", "14")):
+        rows = {said: row for row in tables(LPC, {})[entry].rows for said in claims_of_row(row)}
+        row = rows[f"16K (16KPS) changes ops_per_s by +{gain}% against 4K (4KPS)"]
+        assert row[2:4] == (
+            "not run",
+            f"hugewise run lpc-2024-base-pages --only {entry} or hugewise run lpc-2024-base-pages-debian --only"
+            f" {entry}, each on an arm64 machine under KVM",
+        )
+
+
+def test_a_claim_that_nothing_tests_is_counted_by_what_it_waits_for() -> None:
+    told = overview(PAGES, STUDIES)
+    head, _ = publications(PAGES)
+    lpc = dict(zip(head.head, next(row for row in head.rows if row[0].startswith("Multi-sized")), strict=True))
+    assert lpc["open: no study"] != "0" and lpc["open: no counter, or another machine"] != "0"
+    title = published.load("percona-2019").source.title
+    (section,) = (one for one in told.sections if one.title.startswith(title))
+    assert section.blocks[0] == Line("Of its 2 claims, none was measured here. Not measured: 2 not run yet.")
+
+
+def test_an_arm_that_no_study_has_is_named() -> None:
+    claim = GAIN._replace(arm="1G (4KPS)")
+    found = answer(claim, (), (), ["lpc-2024-mthp"])
+    assert (found.found, found.open) == ("no study of hugewise has these arms on this workload", "no study")
+    assert found.takes == (
+        "a study with an arm for 1G (4KPS) against 4K (4KPS) on this workload (the arms are in lpc-2024-mthp)"
+    )
+
+
+def test_a_figure_without_a_printed_change_can_be_held_against_nothing() -> None:
+    rows = {said: row for row in tables("lkml-2009", {})["mmap-perf"].rows for said in claims_of_row(row)}
+    assert rows["paravirt beside native: page-faults, no change printed"][3] == "a published change: none is printed"
+    assert rows["paravirt changes instructions by +10.43% against native"][3].startswith("hugewise run lkml-2009-para")
+
+
+def test_names_of_pages_are_links_and_texts_are_not() -> None:
+    text = markdown(overview(PAGES, STUDIES))
+    assert "| [redhat-2021.md](redhat-2021.md) |" in text
+    assert set(re.findall(r"\]\(([^)]*)\)", text)) == {f"{name}.md" for name in PAGES}
+    hostile = page(replace(restated.lpc(), question="see [x](http://evil) evil.md"), "lpc-2024-mthp")
+    assert "](http" not in markdown(overview({"a b.md](c": hostile, "x": hostile}, STUDIES)).replace("\\]", "")
+
+
+# Answers.
+
+
+def one_claim(entry: str, what: str, arm: str) -> SourceClaim:
+    (found,) = (one for one in claims_in(published.load(LPC)) if one.key[:2] == (entry, what) and one.arm == arm)
+    return found
+
+
+GAIN = one_claim("memcached", "ops_per_s", "2M (4KPS)")
+
+
+def told(name: str, data: PageData, claim: SourceClaim = GAIN) -> list[ClaimTold]:
+    return [ClaimTold(name, data, one) for one in claims_of(data) if claim_of(one.row) == claim.key]
+
+
+def turned(agreement: str, confidence: float = 0.99, **changes: object) -> PageData:
+    """A page on which the gain of memcached agrees so."""
+    results = restated.lpc()
+    points = tuple(
+        replace(one, agreement=agreement, measured=replace(one.measured, confidence=confidence, **changes))
+        if claim_of(one) == GAIN.key and one.measured is not None
+        else one
+        for one in known(results.beside).points
+    )
+    return page(replace(results, beside=replace(known(results.beside), points=points)), "lpc-2024-mthp")
+
+
+def answered(*pages: tuple[str, PageData]) -> ClaimAnswer:
+    rows = [one for name, data in pages for one in told(name, data)]
+    return answer(GAIN, rows, ways(GAIN, published.load(LPC), STUDIES), (), [data for _, data in pages])
+
+
+def test_the_best_founded_of_several_answers_stands_for_all() -> None:
+    plain, sure = turned("same sign"), turned("same sign", 0.9999)
+    undecided, open_ = turned("undecided here", verdict="undecided"), turned("not judged here", verdict="not judged")
+    best = answered(("a", open_), ("b", plain), ("c", sure))
+    assert best.standing == "confirmed here"
+    assert best.where == ("c", "b")
+    assert best.found.endswith("; likewise in memcached, thp (b)")
+    assert best.takes == "–"
+    left = answered(("a", open_), ("b", undecided))
+    assert (left.standing, left.where) == (OPEN, ("b",))
+    assert "undecided here" in left.found
+    by_now = answered(("a", open_))
+    assert by_now.takes == "hugewise run lpc-2024-mthp --only memcached, which judges ops_per_s by now"
+    rows, of = told("a", open_), ways(GAIN, published.load(LPC), STUDIES)
+    none = answer(GAIN, rows, [one._replace(lacks="ops_per_s") for one in of])
+    assert none.takes.startswith("a cell that judges ops_per_s as well (key also): here it was measured beside")
+
+
+def test_what_another_cell_leaves_open_is_decided_in_part() -> None:
+    plain = turned("same sign")
+    undecided, open_ = turned("undecided here", verdict="undecided"), turned("not judged here", verdict="not judged")
+    assert not answered(("b", plain), ("c", open_)).in_part  # that cell did not judge it
+    part = answered(("a", undecided), ("b", plain))
+    assert part.in_part and part.standing == "confirmed here"
+    assert part.found.endswith("; open in memcached, thp (a)")
+    assert part.takes == "more than 24 pairs in memcached: from so few there is no forecast"
+    assert part.where == ("b", "a")
+    found = {"a": undecided, "b": plain}
+    ((row,),) = ([row for row in tables(LPC, found)["memcached"].rows if "2M (4KPS) changes ops_per_s" in row[0]],)
+    assert row[1].startswith("confirmed here, in part")
+    head, _ = publications(found)
+    of = next(row for row, name in zip(head.rows, published.names(), strict=True) if name == LPC)
+    assert of[2].endswith(" (1 of them in part)")
+    title = published.load(LPC).source.title
+    (section,) = (one for one in overview(found, STUDIES).sections if one.title.startswith(title))
+    assert isinstance(section.blocks[0], Line) and "confirmed here (1 of them in part)" in section.blocks[0].text
+    assert "in part" not in str(publications({"b": plain})[0].rows)
+
+
+def test_opposite_answers_decide_nothing() -> None:
+    split = answered(("a", turned("same sign")), ("b", turned("opposite sign")))
+    assert split.standing == OPEN
+    assert split.where == ("a", "b")
+    assert split.found.startswith("confirmed in memcached, thp (a), contradicted in memcached, thp (b)")
+    apart = page(restated.lpc(), "lpc-2024-mthp")
+    runs = replace(apart, runs=(*turned("same sign").runs, *turned("opposite sign").runs))
+    both = answered(("a", runs))
+    assert (both.standing, both.takes) == (OPEN, "a further run: those that there are disagree")
+
+
+def forecast(rows: Sequence[Row]) -> Forecast:
+    return Forecast(
+        study="s", method="sequential", runs=(), effect=0.01, margin=0.01, chance=0.9, alpha=0.01, level=0.01,
+        comparisons=1, blocks=40, time=None, time_blocks=None, least=13, session_cost=60.0, seconds=None,
+        rows=tuple(rows),
+    )  # fmt: skip
+
+
+def test_an_open_answer_has_the_pairs_and_hours_of_the_forecast() -> None:
+    undecided = turned("undecided here", verdict="undecided")
+    assert answered(("a", undecided)).takes.startswith("more than 24 pairs in memcached")
+    row = Row(
+        cell="memcached", arm="thp", baseline="base", metric="ops_per_s", pairs=24, failures=0, sessions=1,
+        needed=1200, seconds=9.0,
+    )  # fmt: skip
+    rows = [replace(row, metric="p99_us", needed=86), row]  # each metric has its own
+    planned = replace(undecided, runs=(replace(undecided.runs[0], forecast=forecast(rows)),))
+    assert answered(("a", planned)).takes == "1,200 pairs, 3 h 00 min in memcached, for a change of 1%"
+
+
+def test_what_was_in_the_way_is_what_it_takes() -> None:
+    (walks,) = told("a", PAGES["lpc-2024-mthp"], claim := one_claim("redis", "dtlb_walk_steps", "2M (4KPS)"))
+    found = answer(claim, [walks], ways(claim, published.load(LPC), STUDIES))
+    assert found.found == "this machine has no hardware counters"
+    assert found.takes == "another machine or hypervisor, and a cell that judges dtlb_walk_steps (key also)"
+    results = restated.percona_2019()
+    out = LeftOut("tpcc", "*", "go-tpc is not on the PATH", ("golang",))
+    data = page(replace(results, left_out=(out,)), "percona-2019-thp")
+    source = published.load("percona-2019")
+    tpcc = next(one for one in claims_in(source) if one.entry == "tpcc")
+    rows = told("p", data, tpcc)
+    assert answer(tpcc, rows).takes.startswith("the packages golang; or ")
+    none = page(results, "percona-2019-thp")
+    assert answer(tpcc, told("p", none, tpcc)).takes.startswith(
+        "a machine on which it can run (left out here: go-tpc is not"
+    )
+
+
+def emulated(results: Results, study: str) -> PageData:
+    """A page of guests without a clock, on which nothing of the gain was measured."""
+    points = tuple(
+        replace(one, measured=None, agreement="not measured here", reason=NOT_IN_EMULATION)
+        if claim_of(one) == GAIN.key
+        else one
+        for one in known(results.beside).points
+    )
+    return page(replace(results, beside=replace(known(results.beside), points=points)), study)
+
+
+def test_what_emulated_guests_did_not_measure_takes_the_same_run_under_kvm() -> None:
+    of = ways(GAIN, published.load(LPC), STUDIES)
+    at = "lpc-2024-base-pages-debian"
+    found = answer(GAIN, told("a", emulated(restated.lpc(), at)), [one for one in of if one.study == at])
+    assert found.open == "no counter, or another machine"
+    assert found.takes == (f"hugewise run {at} --only memcached --scale published on an arm64 machine under KVM")
+    nothing = answer(GAIN, told("a", emulated(restated.lpc(), at)))
+    assert nothing.takes.startswith("a study with an arm for")
+
+
+def test_a_page_that_had_the_arm_answers_before_one_that_had_not() -> None:
+    """`a run that measures it` was said of a claim that another page's guests would measure."""
+    without = turned("not measured here", verdict="not judged")
+    points = tuple(
+        replace(one, measured=None, agreement="not measured here", reason="thp was not run in this cell")
+        if claim_of(one) == GAIN.key
+        else one
+        for one in known(without.runs[0].results.beside).points
+    )
+    results = without.runs[0].results
+    lacking = page(replace(results, beside=replace(known(results.beside), points=points)), "lpc-2024-mthp")
+    guests = emulated(restated.lpc(), "lpc-2024-base-pages-debian")
+    for pages in (("a", lacking), ("b", guests)), (("b", guests), ("a", lacking)):
+        found = answered(*pages)
+        assert (found.found, found.where) == (NOT_IN_EMULATION, ("b",))
+
+
+def test_figures_of_one_arm_stand_in_one_list() -> None:
+    every = [one for one in claims_in(published.load(LPC)) if one.entry == "memcached" and one.arm == "2M (16KPS)"]
+    said = together(every[:3])
+    assert said.startswith("2M (16KPS) against 4K (4KPS): ops_per_s +19%, ") and said.count("against") == 1
+    assert claims_of_part(said) == [one.said for one in every[:3]]
+
+
+def test_the_pages_have_their_sizes_beside_their_signs() -> None:
+    _, pages = publications(PAGES)
+    place = pages.head.index("published change within our interval")
+    told = {row[0]: row[place] for row in pages.rows}
+    rows = [size_of(one.row) for one in claims_of(PAGES["lpc-2024-mthp"])]
+    every = [one for one in rows if one is not None]
+    assert every and told["lpc-2024-mthp.md"] == f"{every.count('within')} of {len(every)}"
+    assert told["percona-2018-hugepages.md"] == "–", "its claims are words"
+
+
+def test_a_size_is_that_of_the_row_that_answers() -> None:
+    best = answered(("a", turned("same sign", low=1.01, high=1.05)))
+    assert best.size == "larger"
+    assert answered(("a", turned("not judged here", verdict="not judged", low=None, high=None))).size is None
+    every = claimed([restated.lpc()])
+    assert all(isinstance(one, Claimed) for one in every)

@@ -1,0 +1,157 @@
+"""What stands of each run on a page: what was asked, in which design, for how long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from hugewise.model.design import ESTIMANDS
+from hugewise.model.results import LeftOut, Results
+from hugewise.report.document import Table
+from hugewise.study import load
+from hugewise.study.study import Study
+from tests.build import restated
+from tests.build.results import example
+from tools.results.runs import derived, facts, measured_cells
+
+
+def lines(results: Results, equivalent: str = "") -> dict[str, str]:
+    found = facts("the runs", [(results, equivalent)])
+    assert isinstance(found, Table)
+    return {row[0]: row[1] for row in found.rows}
+
+
+def study(scale: str = "small") -> Study:
+    return load.load(load.folder() / "lpc-2024-mthp.toml", scale)
+
+
+def of_study(whole: Study, *cells: str, arms: tuple[str, ...] = (), **budget: Any) -> Results:
+    """A run of these cells of the study, with these of its policies."""
+    results = restated.lpc()
+    named = arms or tuple(use.name for use in whole.policies)
+    made = {"blocks": whole.budget.blocks, "time": whole.budget.time, "width": None, **budget}
+    return msgspec.structs.replace(
+        results,
+        cells=tuple(msgspec.structs.replace(results.cells[0], cell=cell) for cell in cells),
+        options={"policies": [{"name": name} for name in named], "budget": made},
+        left_out=(),
+    )
+
+
+def test_the_command_is_the_one_that_was_kept() -> None:
+    class Kept(Results, frozen=True, kw_only=True):
+        command: tuple[str, ...] = ()
+
+    words = ("hugewise", "run", "studies/my study.toml", "--time", "4m")
+    kept = Kept(**{**msgspec.structs.asdict(example()), "command": words})
+    assert lines(kept, "another")["command"] == "hugewise run 'studies/my study.toml' --time 4m"
+
+
+def test_a_study_that_comes_with_hugewise_goes_by_its_name() -> None:
+    """Of `/home/me/demo.toml` a page keeps `demo.toml`, which is no file anywhere."""
+    words = ("hugewise", "run", "redhat-2021-vm.toml", "--time", "4m")
+    run = msgspec.structs.replace(example(), study="redhat-2021-vm", command=words)
+    told = "hugewise run redhat-2021-vm --time 4m (the run named the file redhat-2021-vm.toml)"
+    assert lines(run)["command"] == told
+    own = msgspec.structs.replace(run, study="own", command=("hugewise", "run", "own.toml"))
+    assert lines(own)["command"] == "hugewise run own.toml"
+
+
+@pytest.mark.parametrize("method", ["sequential", "fixed-n", "exact"])
+def test_the_method_is_told_apart_from_the_design(method: str) -> None:
+    told = lines(msgspec.structs.replace(example(), options={"method": method}))
+    assert told["method"].startswith(f"{method}: ")
+    assert told["design"].startswith("sequential (one arm after the other): ")
+    assert lines(msgspec.structs.replace(example(), options={}))["method"] == "–"
+
+
+def test_of_a_run_that_kept_none_it_is_derived_and_said_to_be() -> None:
+    told = "hugewise run demo --only chase (derived from what was measured: the run kept no command)"
+    assert lines(example(), "hugewise run demo --only chase")["command"] == told
+    assert lines(example())["command"] == "the run kept none"
+
+
+def test_what_is_derived_asks_for_the_cells_arms_and_budget_that_were_measured() -> None:
+    whole = study()
+    assert derived(of_study(whole, "memcached", "redis-libc"), whole) == (
+        "hugewise run lpc-2024-mthp --only memcached,redis-libc"
+    )
+    part = of_study(whole, "x264-profile=vod", arms=("base", "thp"), blocks=12, time=240.0)
+    assert (
+        derived(part, whole) == "hugewise run lpc-2024-mthp --only x264-profile=vod --arms thp --blocks 12 --time 240s"
+    )
+    out = msgspec.structs.replace(of_study(whole, "memcached"), left_out=(LeftOut("kernel-build", "*", "no gcc"),))
+    assert derived(out, whole).endswith("--only memcached,kernel-build")
+    large = study("published")
+    assert derived(of_study(large, "memcached"), large) == (
+        "hugewise run lpc-2024-mthp --scale published --only memcached"
+    )
+
+
+def test_nothing_is_derived_that_the_study_has_not() -> None:
+    whole = study()
+    assert derived(of_study(whole, "gone"), whole) == ""
+    assert derived(of_study(whole, "memcached", arms=("base", "gone")), whole) == ""
+    assert derived(of_study(whole, "memcached", time=None), whole) == "", "no option takes a limit away"
+    assert derived(example(), whole) == ""
+
+
+def test_each_design_stands_with_its_cells_and_its_calibration() -> None:
+    results = restated.lpc()
+    first, second, *_ = results.cells
+
+    def resident(reason: str) -> Results:
+        one = first.comparisons[0]
+        said = f"{one.estimand}, {ESTIMANDS['resident']}"
+        changed = msgspec.structs.replace(
+            first, comparisons=(msgspec.structs.replace(one, estimand=said, reason=reason),)
+        )
+        return msgspec.structs.replace(results, cells=(changed, second))
+
+    assert lines(resident("it crossed"))["design"] == (
+        "resident, which a calibration on that host allowed: it had found there what sequential pairs find:"
+        f" {first.cell}; sequential (one arm after the other): {second.cell}"
+    )
+    withheld = lines(resident("withheld: a resident design must be calibrated, and it is not"))["design"]
+    assert withheld.startswith("resident, without a calibration that is good, and so without verdicts: ")
+
+
+@pytest.mark.parametrize(
+    ("budget", "told"),
+    [
+        ({"blocks": 40, "time": 720.0, "width": None}, "40 blocks of each cell at most, 12 min 00 s in all"),
+        (
+            {"blocks": 5, "time": None, "width": 0.02},
+            "5 blocks of each cell at most, no limit of time, to a width of 2%",
+        ),
+        (None, "–"),
+    ],
+)
+def test_the_budget_is_the_one_of_the_run(budget: dict[str, object] | None, told: str) -> None:
+    results = msgspec.structs.replace(example(), options={} if budget is None else {"budget": budget})
+    assert lines(results)["budget"] == told
+
+
+def test_the_machine_is_told_with_its_processor_and_kernel() -> None:
+    cpu = {"model": "AMD EPYC", "family": "25", "model_number": "17", "count": 2}
+    host = {"cpu": cpu, "kernel": {"release": "6.18"}, "memory": {"total_bytes": 2**34}}
+    told = lines(msgspec.structs.replace(example(), host=host))["machine"]
+    assert told == "AMD EPYC, family 25, model 17, 2 CPUs, 16.0 GiB, kernel 6.18"
+    less = {**host, "cpu": {"model": "AMD EPYC", "count": 2}}
+    assert lines(msgspec.structs.replace(example(), host=less))["machine"].startswith("AMD EPYC, 2 CPUs")
+
+
+def test_a_cell_is_told_once_with_the_parameters_that_are_set() -> None:
+    results = restated.lpc()
+    parameters = {"keys": 7_200_000, "rate": 0.0, "duration": 10.0, "memory": 2**30, "verify": False, "set_get": "1:10"}
+    cell = msgspec.structs.replace(results.cells[0], workload="memcached", parameters=parameters)
+    run = msgspec.structs.replace(results, cells=(cell,))
+    found = measured_cells("cells", [run, run])
+    assert isinstance(found, Table)
+    told = "keys 7,200,000, duration 10 s, memory 1.00 GiB, set_get 1:10"
+    assert found.rows == ((cell.cell, "memcached", told, "fresh"),)
+    aged = msgspec.structs.replace(run, cells=(msgspec.structs.replace(cell, memory_age="fragmented"),))
+    both = measured_cells("cells", [run, aged])
+    assert isinstance(both, Table) and len(both.rows) == 2

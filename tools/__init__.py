@@ -1,0 +1,1 @@
+"""Programs of a checkout: its set-up, its results pages, and what holds hugewise to its promises."""

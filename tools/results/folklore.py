@@ -1,0 +1,232 @@
+"""What is commonly said of page sizes, and what the pages of results make of it: folklore.md.
+
+A claim is *confirmed here* where comparisons decided for it and none against it; the reverse contradicts it, and both
+make it *mixed here*. Which comparisons test it is in `published.folklore`; nothing is chosen by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from hugewise import workloads
+from hugewise.model.results import CellResult, Comparison, Results
+from hugewise.plan.cells import Resolved, resolve
+from hugewise.published.folklore import CommonClaim, claims
+from hugewise.report.document import Document, Line, table
+from hugewise.report.numbers import NOTHING
+from hugewise.report.sentences import effect_of
+from hugewise.study.load import at_scale
+from hugewise.study.study import Study
+from hugewise.study.workload import SMALL
+from tools.results.answers import open_pairs, planned_words, way_words
+from tools.results.claims import STANDINGS, Guests, Way, shipped_studies
+from tools.results.data import PageData
+from tools.results.runs import machine_in_short
+
+NOT_TESTED = "not tested here"
+_FEW = 4
+"""So many comparisons are named."""
+
+Side = tuple[str, str]
+"""An arm's policy, and of guests the pages of the host that back it."""
+
+
+class ClaimFound(NamedTuple):
+    """What the pages make of a claim, in a word; the comparisons that say so; what a verdict would take, and where."""
+
+    word: str
+    told: str
+    takes: str
+    where: tuple[str, ...]
+
+
+class _Vote(NamedTuple):
+    """A comparison, where it was made, and what it says of the claim; `own`: the metric of its cell."""
+
+    page: str
+    data: PageData
+    cell: str
+    one: Comparison
+    speaks: bool | None
+    machine: str
+    own: str
+
+
+def folklore(found: Mapping[str, PageData], studies: Sequence[Study] | None = None) -> Document:
+    """Each common claim, who says it, what tests it, and what was found. `studies`: those that come with hugewise."""
+    known = shipped_studies() if studies is None else studies
+    rows = []
+    for claim in claims():
+        verdict = verdict_on(claim, found, known)
+        names = ", ".join(dict.fromkeys(one.study for one in claim.tested)) or "no study of hugewise"
+        where = ", ".join(f"{name}.md" for name in verdict.where) or NOTHING
+        rows.append((claim.says, "; ".join(claim.sources), names, verdict.word, verdict.told, verdict.takes, where))
+    head = ("it is said", "by", "tested by", "here", "what was found", "what a verdict would take", "page")
+    return Document(
+        title="Folklore",
+        lead=(
+            Line(
+                "What is commonly said of page sizes, and what the studies found of it. A claim is confirmed here where"
+                " comparisons decided for it and none against it; the reverse contradicts it; both make it mixed here."
+            ),
+            table("claims", head, rows, len(head), linked=(1, len(head) - 1)),
+        ),
+        sections=(),
+    )
+
+
+def verdict_on(claim: CommonClaim, found: Mapping[str, PageData], studies: Sequence[Study] = ()) -> ClaimFound:
+    """What the pages make of a claim; `studies` are those whose runs would test it. Raises StudyError."""
+    votes = list(_votes(claim, found))
+    decided = [one for one in votes if one.speaks is not None]
+    where = tuple(dict.fromkeys(one.page for one in decided or votes))
+    if not votes:
+        told, where = _beside(claim, found)
+        return ClaimFound(NOT_TESTED, told, _takes(claim, found, studies), where)
+    if not decided:
+        told = f"{len(votes)} undecided: {_listed(votes)}"
+        return ClaimFound(STANDINGS[2], told, _pairs(votes) or f"more pairs: {_takes(claim, found, studies)}", where)
+    words = {True: STANDINGS[0], False: STANDINGS[1]}
+    said = {bool(one.speaks) for one in decided}
+    word = "mixed here" if len(said) == 2 else words[said.pop()]
+    return ClaimFound(word, _listed(sorted(decided, key=lambda one: not one.speaks)), NOTHING, where)
+
+
+def reached(claim: CommonClaim, study: Study) -> Iterator[Way]:
+    """The workloads of the study that compare what the claim compares, each at its least scale. Raises StudyError."""
+    patterns = [one.cells for one in claim.tested if one.study == study.name]
+    labels = tuple(use.called for use in study.workload)
+    seen: set[str] = set()
+    for scale in (SMALL, *sorted({*study.scales, *(name for use in study.workload for name in use.scales)})):
+        there = at_scale(study, scale)
+        for cell in resolve(there, workloads.discover()):
+            label = cell.used.called
+            if label in seen or not any(fnmatchcase(cell.id, pattern) for pattern in patterns):
+                continue
+            if (arm := _arm(claim, there, cell)) is not None:
+                seen.add(label)
+                timed: Guests = "emulated" if study.guest is not None and not claim.metrics else ""
+                beside = bool(claim.metrics) and cell.metric.name not in claim.metrics
+                yield Way(study.name, label, labels, arm, scale, timed, beside=beside)
+
+
+def _arm(claim: CommonClaim, study: Study, cell: Resolved) -> str | None:
+    """The first arm of the cell that the claim speaks of, where what is judged there is what it claims."""
+    if claim.metrics and not {cell.metric.name, *cell.used.also}.intersection(claim.metrics):
+        return None
+    named = cell.used.policies
+    uses = {one.name: one for one in study.policies if named is None or one.name in named}
+    backed: dict[str, Side] = {
+        name: (one.registered, "" if study.guest is None else one.backed_by.pages) for name, one in uses.items()
+    }
+    against = backed.pop(study.compared_with, None)
+    if against is None:
+        return None
+    return next((name for name, side in backed.items() if _side(claim, side, against)), None)
+
+
+def _beside(claim: CommonClaim, found: Mapping[str, PageData]) -> tuple[str, tuple[str, ...]]:
+    """By what its arms were judged, where runs compared them and not by what is claimed; and on which pages."""
+    every = [vote for vote in _compared(claim, found) if vote.one.metric not in claim.metrics]
+    if not claim.metrics or not every:
+        return NOTHING, ()
+    names = ", ".join(dict.fromkeys(vote.one.metric for vote in every))
+    cells = ", ".join(dict.fromkeys(vote.cell for vote in every))
+    pages = tuple(dict.fromkeys(vote.page for vote in every))
+    return f"{cells}: judged by {names}, not by {' or '.join(claim.metrics)}", pages
+
+
+def _votes(claim: CommonClaim, found: Mapping[str, PageData]) -> Iterator[_Vote]:
+    """Every comparison of the pages that tests the claim, with what it says of it."""
+    return (vote for vote in _compared(claim, found) if _is_of(claim, vote.own, vote.one))
+
+
+def _compared(claim: CommonClaim, found: Mapping[str, PageData]) -> Iterator[_Vote]:
+    """Every comparison of the claim's sides on the pages, whatever it is judged by."""
+    for test in claim.tested:
+        for page, data in found.items():
+            for results in (run.results for run in data.runs if run.results.study == test.study):
+                for cell in results.cells:
+                    if fnmatchcase(cell.cell, test.cells):
+                        yield from _of_cell(claim, page, data, results, cell)
+
+
+def _of_cell(claim: CommonClaim, page: str, data: PageData, results: Results, cell: CellResult) -> Iterator[_Vote]:
+    guests = {} if results.guests is None else {one.arm: one.backing.pages for one in results.guests.arms}
+    emulated = results.guests is not None and results.guests.accelerator == "tcg"
+    if emulated and not claim.metrics:  # what is counted there is no speed
+        return
+    sides = {arm.arm: (arm.policy, guests.get(arm.arm, "")) for arm in cell.arms}
+    nothing = ("", "")
+    for one in cell.judged:
+        side = _side(claim, sides.get(one.arm, nothing), sides.get(one.baseline, nothing))
+        if side:
+            yield _Vote(
+                page, data, cell.cell, one, _speaks(claim, one, side), machine_in_short(results), cell.metric.name
+            )
+
+
+def _is_of(claim: CommonClaim, own: str, one: Comparison) -> bool:
+    """Whether the comparison is of what is claimed: memory and the number of faults are no part of a claim that does
+    not name them.
+    """
+    if claim.metrics:
+        return one.metric in claim.metrics
+    return one.metric == own or not one.metric.endswith(("_bytes", "_faults"))
+
+
+def _side(claim: CommonClaim, arm: Side, baseline: Side) -> int:
+    """1 where the arm is said to be better, -1 where its baseline is, 0 where the two test nothing of the claim.
+
+    Guests whose own policy is the same are held against each other by what backs them.
+    """
+    one, other = (arm[1], baseline[1]) if arm[0] == baseline[0] else (arm[0], baseline[0])
+    if one in claim.better and other in claim.worse:
+        return 1
+    return -1 if one in claim.worse and other in claim.better else 0
+
+
+def _speaks(claim: CommonClaim, one: Comparison, side: int) -> bool | None:
+    """Whether the comparison speaks for the claim; None where it is undecided."""
+    if one.verdict in {"undecided", "none"}:
+        return None
+    if claim.expects == "equivalent":
+        return one.verdict == "equivalent" or (one.verdict == "better") == (side > 0)
+    return one.verdict == ("better" if side > 0 else "worse")
+
+
+def _listed(votes: Sequence[_Vote]) -> str:
+    lines = [
+        f"{one.cell}, {one.one.arm}: {one.one.metric} {effect_of(one.one)}, n {one.one.n}, {one.machine}"
+        for one in votes
+    ]
+    more = f"; and {len(lines) - _FEW} more" if len(lines) > _FEW else ""
+    return "; ".join(lines[:_FEW]) + more
+
+
+def _pairs(votes: Sequence[_Vote]) -> str:
+    """What the comparison that is nearest to a verdict takes, by its page's forecast; empty where there is none."""
+    known = []
+    for vote in votes:
+        planned = open_pairs(vote.data, vote.cell, vote.one.arm, vote.one.metric)
+        if planned is not None:
+            row = planned[1]
+            if row.needed is not None and row.seconds is not None:
+                known.append((row.needed * row.seconds, row, vote))
+    if not known:
+        return ""
+    _, row, vote = min(known, key=lambda one: one[0])
+    return f"{planned_words(row)} in {vote.cell}, {vote.one.arm}: {vote.one.metric}"
+
+
+def _takes(claim: CommonClaim, found: Mapping[str, PageData], studies: Sequence[Study]) -> str:
+    """What a first verdict would take."""
+    if not claim.tested:
+        return claim.takes
+    named = dict.fromkeys(one.study for one in claim.tested)
+    every = [way for name in named for study in studies if study.name == name for way in reached(claim, study)]
+    if every:
+        return "; or ".join(way_words(way, tuple(found.values())) for way in every[:3])
+    return f"a study of {', '.join(named)} that judges {' or '.join(claim.metrics) or 'it'}"

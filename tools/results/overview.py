@@ -1,0 +1,255 @@
+"""What all pages of results say together: each claim of every publication, and what is commonly said of page sizes.
+
+    write(Path("docs/results"))   # overview.md and folklore.md, from the data of every page in the folder
+
+A claim is *confirmed here*, *contradicted here* or *not decidable here*, by what the runs of its studies found; nothing
+is chosen by hand, and none is left out because no run met it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from hugewise import published
+from hugewise.files import write_whole
+from hugewise.published import Published
+from hugewise.report.document import Block, Document, Line, Points, Section, Table, table
+from hugewise.report.markdown import markdown
+from hugewise.report.numbers import NOTHING
+from hugewise.study.study import Study
+from tools.results.answers import REASONS, ClaimAnswer, ClaimTold, WhyOpen, answer
+from tools.results.claims import (
+    OPEN,
+    STANDINGS,
+    SourceClaim,
+    arms_elsewhere,
+    claim_of,
+    claims_in,
+    restating,
+    shipped_studies,
+    size_of,
+    sizes,
+    together,
+    ways,
+    ways_beside,
+)
+from tools.results.data import PageData, read
+from tools.results.folklore import folklore
+from tools.results.page import MARK, RESERVED, claims_of, made_here, refuse_others
+from tools.results.programs import by_program
+from tools.results.runs import counted, decided, decided_together, standing
+
+_BECAUSE: Mapping[WhyOpen, str] = {
+    "not run": "not run yet",
+    "undecided or not judged": "with too few pairs or beside what is judged",
+    "no counter, or another machine": "not measurable on the machines of the runs",
+    "no study": "that no study judges, or of which no change is printed",
+}
+_MEASURED: WhyOpen = "undecided or not judged"
+_WITHIN = "published change within our interval"
+_CLAIM = ("claim", "here", "what was found, or why not", "what it would take", "page")
+
+
+def write(folder: Path) -> list[Path]:
+    """overview.md and folklore.md of the pages in `folder`; their paths. Raises UserError where one is somebody's,
+    RunError, StudyError, OSError.
+    """
+    found = pages(folder)
+    told = {folder / f"{name}.md": make(found) for name, make in zip(RESERVED, (overview, folklore), strict=True)}
+    check(folder)
+    for path, document in told.items():
+        write_whole(path, MARK + markdown(document).encode())
+    return list(told)
+
+
+def check(folder: Path) -> None:
+    """Raises UserError where overview.md or folklore.md are there and somebody's."""
+    for name in RESERVED:
+        refuse_others(folder / f"{name}.md")
+
+
+def pages(folder: Path) -> dict[str, PageData]:
+    """The data of every page in the folder, by name; other Parquet files are none. Raises RunError."""
+    paths = sorted(folder.glob("*.parquet"), key=lambda path: path.stem)
+    return {path.stem: read(path) for path in paths if made_here(path.with_suffix(".md"))}
+
+
+def overview(found: Mapping[str, PageData], studies: Sequence[Study] | None = None) -> Document:
+    """A table of the publications and one of the pages, then of each publication every claim.
+
+    `studies` are those that come with hugewise: what of a publication no page has, they would test. Raises StudyError.
+    """
+    known = shipped_studies() if studies is None else studies
+    rows = []
+    sections = []
+    for name in published.names():
+        source = published.load(name)
+        answers = _answers(source, found, known)
+        counts = Counter(one.standing for one in answers.values())
+        in_part = Counter(one.standing for one in answers.values() if one.in_part)
+        within = sizes(one.size for one in answers.values()) or NOTHING
+        reasons = Counter(one.open for one in answers.values())
+        settled = [f"{counts[word]}{_of_these(counts[word], in_part[word])}" for word in STANDINGS if word != OPEN]
+        of = [reasons[word] for word in REASONS]
+        rows.append((_title(source), len(answers), *settled, *of, within))
+        sections.append(
+            Section(_title(source), (Line(_outcome(answers.values())), *_source(source, answers, found, known)))
+        )
+    said = [word for word in STANDINGS if word != OPEN]
+    head = (
+        "publication",
+        "claims",
+        *said,
+        *(f"open: {why}" for why in REASONS),
+        _WITHIN,
+    )
+    return Document(
+        title="Results",
+        lead=(
+            Line(
+                "What hugewise found when it made the published experiments again, on the machine that each page"
+                " names. Machine, kernel and size differ from the published ones: confirmed and contradicted are said"
+                " of the sign alone, and a published size lies within our interval or beyond it. “Under KVM” is where"
+                " /dev/kvm is: guests that are emulated measure no time. Each page is made from the data"
+                " beside it; nothing by hand. Every claim of the publications stands below, also those that no run has"
+                " met, with what a verdict would take."
+            ),
+        ),
+        sections=(
+            *by_program(found),
+            Section(
+                "The publications",
+                (table("the publications, and what became of their claims", head, rows, 1), _pages(found)),
+            ),
+            *sections,
+        ),
+    )
+
+
+def _of_these(count: int, in_part: int) -> str:
+    """How many of a count are in part; empty where none is."""
+    if not in_part:
+        return ""
+    return " (in part)" if in_part == count else f" ({in_part} of them in part)"
+
+
+def _outcome(answers: Collection[ClaimAnswer]) -> str:
+    """What became of a publication's claims, in two sentences: of those that were measured, and of the others."""
+    counts, reasons = Counter(one.standing for one in answers), Counter(one.open for one in answers)
+    in_part = Counter(one.standing for one in answers if one.in_part)
+    told = [
+        f"{counts[word]} {word}{_of_these(counts[word], in_part[word])}"
+        for word in STANDINGS
+        if word != OPEN and counts[word]
+    ]
+    told += [f"{reasons[_MEASURED]} {_BECAUSE[_MEASURED]}"] if reasons[_MEASURED] else []
+    others = {why: reasons[why] for why in REASONS if why != _MEASURED and reasons[why]}
+    met = len(answers) - sum(others.values())
+    of = f"Of its {len(answers)} claim{'' if len(answers) == 1 else 's'}"
+    told_ = f": {', '.join(told)}" if told else ""
+    measured = f"{of}, {met or 'none'} {'was' if met < 2 else 'were'} measured here{told_}."
+    without = ", ".join(f"{count} {_BECAUSE[why]}" for why, count in others.items())
+    return f"{measured} Not measured: {without}." if without else measured
+
+
+def _pages(found: Mapping[str, PageData]) -> Table:
+    rows = []
+    for name, data in found.items():
+        counts = Counter(one.standing for one in claims_of(data))
+        rows.append(
+            (
+                *(f"{name}.md", data.runs[0].results.question, *(counts[word] for word in STANDINGS)),
+                sizes(size_of(one.row) for one in claims_of(data)) or NOTHING,
+                _decided(data),
+            )
+        )
+    head = ("page", "question", *STANDINGS, _WITHIN, "comparisons decided")
+    return table("the pages, and what became of what was published, cell by cell", head, rows, 2, linked=(0,))
+
+
+def _decided(data: PageData) -> str:
+    """How many comparisons, by one run each and by several together; of emulated guests by which counts."""
+    what, several = counted(data.runs[0].results), decided_together(data)
+    told = f"{decided(found for _, found in standing(data))}{f', of {what}' if what else ''}"
+    return f"{told}; by runs together {several}" if several else told
+
+
+def _title(source: Published) -> str:
+    return f"{source.source.title} ({source.source.publisher}, {source.source.date})"
+
+
+def _answers(
+    source: Published, found: Mapping[str, PageData], studies: Sequence[Study]
+) -> dict[SourceClaim, ClaimAnswer]:
+    """Every claim of the source with its answer by all pages."""
+    told: dict[tuple[str, ...], list[ClaimTold]] = {}
+    for name, data in found.items():
+        if _source_of(data) == source.name:
+            for one in claims_of(data):
+                told.setdefault(claim_of(one.row), []).append(ClaimTold(name, data, one))
+    every = tuple(found.values())
+    return {
+        claim: answer(
+            claim,
+            told.get(claim.key, ()),
+            ways(claim, source, studies),
+            arms_elsewhere(claim, source, studies),
+            every,
+            ways_beside(claim, source, studies),
+        )
+        for claim in claims_in(source)
+    }
+
+
+def _source_of(data: PageData) -> str | None:
+    return next((run.results.beside.name for run in data.runs if run.results.beside is not None), None)
+
+
+def _source(
+    source: Published,
+    answers: Mapping[SourceClaim, ClaimAnswer],
+    found: Mapping[str, PageData],
+    studies: Sequence[Study],
+) -> Iterator[Block]:
+    rows = list(_studies(source, found, studies))
+    if rows:
+        yield table("the studies that restate it", ("study", "question", "page"), rows, 3, linked=(2,))
+    for entry in dict.fromkeys(claim.entry for claim in answers):
+        alike: dict[ClaimAnswer, list[SourceClaim]] = {}
+        for claim, one in answers.items():
+            if claim.entry == entry:
+                alike.setdefault(one, []).append(claim)
+        of_entry = [
+            (together(every), _standing(one), one.found, one.takes, _linked(one)) for one, every in alike.items()
+        ]
+        yield table(entry, _CLAIM, of_entry, len(_CLAIM), linked=(len(_CLAIM) - 1,))
+    classified = tuple(f"“{one.text}”" for one in source.findings if one.claim)
+    if classified:
+        yield Line("In the source's own words, from which the claims above are taken:")
+        yield Points(classified)
+    alone = tuple(f"“{one.text}”" for one in source.findings if not one.claim)
+    if alone:
+        yield Line(f"Said in words that no comparison of two arms tests, and {OPEN}:")
+        yield Points(alone)
+
+
+def _standing(one: ClaimAnswer) -> str:
+    """Confirmed of the sign alone where the size is beyond our interval, and in part where a cell leaves it open."""
+    beyond = one.standing == STANDINGS[0] and one.size in {"larger", "smaller"}
+    told = f"{one.standing}, in part" if one.in_part else one.standing
+    return f"{told}, the sign alone" if beyond else told
+
+
+def _linked(one: ClaimAnswer) -> str:
+    return ", ".join(f"{name}.md" for name in one.where) or NOTHING
+
+
+def _studies(
+    source: Published, found: Mapping[str, PageData], studies: Sequence[Study]
+) -> Iterator[tuple[str, str, str]]:
+    """Each study of the source with its pages, or that it was not run."""
+    for study in restating(source, studies):
+        names = [f"{name}.md" for name, data in found.items() if data.runs[0].results.study == study.name]
+        yield study.name, study.question, ", ".join(names) or f"not run: hugewise run {study.name}"
