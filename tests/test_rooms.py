@@ -52,6 +52,6 @@ def test_the_readme_has_the_same_rows() -> None:
     table = text.split("| room (of", 1)[1].split("\n\n", 1)[0]
     told = [re.findall(r"`(\w+)(?:/|\.py)`", line.split("|")[1]) for line in table.splitlines()[2:]]
     expected = [sorted(row) for row in rows() if not {*row} & GROUND]
-    beside = {"probe", "tests", "bench"}
+    beside = {"probe", "tests", "bench", "tools"}
     assert [sorted(row) for row in told if not {*row} & (GROUND | beside)] == expected
     assert {name for row in told for name in row} == rooms().keys() | GROUND | beside

@@ -21,8 +21,26 @@ from typing import Any
 
 import uv_build
 from uv_build import (
+    build_editable,
     build_sdist,
+    get_requires_for_build_editable,
+    get_requires_for_build_sdist,
+    get_requires_for_build_wheel,
+    prepare_metadata_for_build_editable,
+    prepare_metadata_for_build_wheel,
 )
+
+__all__ = [
+    "assemble",
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
+    "prepare_metadata_for_build_wheel",
+]
 
 # Static programs, and a library that takes what it finds, need no version of glibc: the oldest known one will do.
 TAGS = ("manylinux_2_17_x86_64", "manylinux2014_x86_64")

@@ -72,7 +72,7 @@ def placing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Placing:
             return folder, state
 
         monkeypatch.setattr(conduct, "begin", begin)
-        monkeypatch.setattr(confirming, "asked", lambda question, file: ASKED)
+        monkeypatch.setattr(confirming, "study_of_question", lambda question, file: ASKED)
         return asked
 
     return place

@@ -173,13 +173,13 @@ def test_what_an_image_takes_is_known_when_the_lists_are_there(monkeypatch: pyte
         seen.append(packages)
         return foreseen.Foreseen((a_package,), 50_000_000)
 
-    monkeypatch.setattr(foreseen, "package_sizes", by_lists)
+    monkeypatch.setattr(image, "package_sizes", by_lists)
     takes = image.takes(["gcc"], "arm64", "trixie")
     assert takes == "12.3 MB are fetched, and about 50 MB of the cache are taken"
     assert {"gcc", "coreutils", "dash"} <= set(seen[0])  # what every image has with it
-    monkeypatch.setattr(foreseen, "package_sizes", lambda *_: foreseen.Foreseen((a_package,), None))
+    monkeypatch.setattr(image, "package_sizes", lambda *_: foreseen.Foreseen((a_package,), None))
     assert image.takes(["gcc"], "arm64", "trixie") == "12.3 MB are fetched"
-    monkeypatch.setattr(foreseen, "package_sizes", lambda *_: None)
+    monkeypatch.setattr(image, "package_sizes", lambda *_: None)
     assert image.takes(["gcc"], "arm64", "trixie").startswith("how much that is, the run says")
 
 

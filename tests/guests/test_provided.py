@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hugewise.errors import UserError
-from hugewise.guests import hypervisor, image, kernels, packages, qemu, resources, survey
+from hugewise.guests import hypervisor, image, kernels, qemu, resources, survey
 from hugewise.guests.hypervisor import Choice, NoKvm
 from hugewise.guests.survey import Survey
 from hugewise.machine import programs
@@ -83,7 +83,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
     monkeypatch.setattr(hypervisor, "refusal", lambda _: no)
     monkeypatch.setattr(survey, "find", made.find)
     monkeypatch.setattr(image, "image", made.image)
-    monkeypatch.setattr(packages, "package_sizes", lambda *_: None)
+    monkeypatch.setattr(image, "package_sizes", lambda *_: None)
     return made
 
 

@@ -17,7 +17,6 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
-from tools.results.runs import where_in_short
 
 from hugewise import published, workloads
 from hugewise.analysis.changes import known_metrics
@@ -32,6 +31,7 @@ from hugewise.stats.evidence import TYPICAL, Combined
 from hugewise.study import load
 from hugewise.study.study import Study
 from hugewise.study.workload import SMALL, WorkloadUse, cell_of
+from tools.results.runs import where_in_short
 
 Guests = Literal["", "emulated", "counting"]
 _UNPRINTED = "no change printed"
@@ -411,9 +411,10 @@ def _together(row: Row, joint: Mapping[tuple[str, ...], Combined]) -> str:
 
 
 def _standing(one: Row, margin: float) -> tuple[Standing, str]:
-    """What an agreement (`analysis.published`) makes of a published claim, on the machine of the run, and the
-    agreement.""" word = _STANDING.get(one.agreement, OPEN) small = isinstance(one, PublishedPoint) and one.percent is
-    not None and abs(one.percent) / 100 <= margin if one.agreement == "equivalent here" and small:
+    """The standing of a published claim on the machine of the run by an agreement (`analysis.published`), and that."""
+    word = _STANDING.get(one.agreement, OPEN)
+    small = isinstance(one, PublishedPoint) and one.percent is not None and abs(one.percent) / 100 <= margin
+    if one.agreement == "equivalent here" and small:
         return OPEN, f"{one.agreement}, and what was published is within that margin"
     return word, one.agreement
 

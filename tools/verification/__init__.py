@@ -1,9 +1,8 @@
-"""`hugewise verify-statistics`: the promises that a verdict rests on, checked on this machine in some minutes.
+"""The promises that a verdict rests on, checked on this machine: `make verify-statistics`.
 
-Read it in this order: `finding` (what a check says), `candidate` (what is checked: the public functions), `generators`
-and `magnitudes` (what it is checked on), then one check a file: `size`, `ledger` (with `independent`), `evalue`,
-`replay` (with `naive`), `coverage`, `metamorphic`, `orders`, `power` (with `matched`), `selftest` (with `faults`).
-`suite` runs them, `show` prints what they found. docs/concepts/verification.md says what each proves, and what not.
-
-Imports `stats` and the rooms below. A new check goes here: a file that finds `CheckResult`s, and its line in `suite`.
+Read in this order: `candidate` (what is checked, what a check says, and the tests that people use), `generators` and
+`magnitudes` (what it is checked on), then one check a file: `size`, `ledger` (with `independent`), `evalue`, `replay`,
+`coverage`, `metamorphic`, `orders`, `power` (with `matched`), `blocks`, `selftest`. `suite` runs them and prints what
+they found. docs/concepts/verification.md says what each proves, and what not. A new check is a file that finds
+`CheckResult`s and its line in `suite`.
 """
