@@ -66,8 +66,9 @@ def able(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(survey, "find", lambda *_: SURVEY)
     monkeypatch.setattr(image, "cached", lambda *_: False)
     monkeypatch.setattr(image, "missing", lambda: ())
-    monkeypatch.setattr(image, "package_sizes", lambda *_: packages.Foreseen((IMAGE,), 120_000_000))
-    monkeypatch.setattr(image, "to_fetch", lambda packages: sum(each.size for each in packages))
+    for module in (image, packages):
+        monkeypatch.setattr(module, "package_sizes", lambda *_: packages.Foreseen((IMAGE,), 120_000_000))
+        monkeypatch.setattr(module, "to_fetch", lambda packages: sum(each.size for each in packages))
     monkeypatch.setattr(debian, "missing", lambda: ())
     monkeypatch.setattr(build, "missing_tools", lambda _: ())
     return monkeypatch

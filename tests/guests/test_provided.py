@@ -83,7 +83,8 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
     monkeypatch.setattr(hypervisor, "refusal", lambda _: no)
     monkeypatch.setattr(survey, "find", made.find)
     monkeypatch.setattr(image, "image", made.image)
-    monkeypatch.setattr(image, "package_sizes", lambda *_: None)
+    for module in (image, packages):
+        monkeypatch.setattr(module, "package_sizes", lambda *_: None)
     return made
 
 
