@@ -65,13 +65,7 @@ verify-statistics: .venv/ready
 	.venv/bin/python -m tools.verification
 
 docs: .venv/ready
-	.venv/bin/python -m hugewise.cli.reference > docs/reference/study.md
-	.venv/bin/python -m hugewise.cli.inventory_reference > docs/reference/inventory.md
-	.venv/bin/python -m hugewise.report.json > docs/reference/report-json.md
-	.venv/bin/python -m hugewise.report.fleet_json > docs/reference/fleet-json.md
-	.venv/bin/python -m hugewise.report.two_runs_json > docs/reference/compare-json.md
-	.venv/bin/python -m hugewise.cli.audit_reference > docs/reference/audit.md
-	.venv/bin/python -m hugewise.cli.inspect_reference > docs/reference/inspect-json.md
+	.venv/bin/python -m tools.reference
 
 .venv/ready: tools/setup.sh tools/guest-probe.sh tools/launcher.sh pyproject.toml requirements.lock $(PROBE_SOURCES)
 	PYTHON=$(PYTHON) tools/setup.sh

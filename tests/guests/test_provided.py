@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hugewise.errors import UserError
-from hugewise.guests import hypervisor, image, kernels, qemu, resources, survey
+from hugewise.guests import hypervisor, image, kernels, packages, qemu, resources, survey
 from hugewise.guests.hypervisor import Choice, NoKvm
 from hugewise.guests.survey import Survey
 from hugewise.machine import programs

@@ -24,8 +24,8 @@ from hugewise.model.metric import Metric
 from hugewise.report import fleet
 from hugewise.report.document import Headline, figures
 from hugewise.report.figures.effects import MOST, forest
-from hugewise.report.fleet_json import encode, reference
 from hugewise.report.html import html
+from hugewise.report.json import encode_fleet
 from hugewise.report.markdown import markdown
 from tests.build import known
 from tests.build.pages import scriptless
@@ -210,7 +210,7 @@ def test_hostile_names_are_text(place: str) -> None:
     page = scriptless(html(document, {}))
     assert "onerror=" not in page.replace("&", "")
     assert "\x1b" not in page and "\x1b" not in markdown(document)
-    assert encode(found).decode().replace("\n", "").isprintable()
+    assert encode_fleet(found).decode().replace("\n", "").isprintable()
 
 
 def test_the_forest_has_hosts_the_typical_effect_and_the_next_host() -> None:
@@ -253,8 +253,3 @@ def test_what_a_confirmation_says() -> None:
     assert fleet.confirmed_sentence(prior).startswith("A prior, no claim: thp against base on new")
     against = msgspec.structs.replace(made, state="contradicted", own_verdict="worse")
     assert fleet.confirmed_sentence(against).startswith("Contradicted: thp is worse than base on new")
-
-
-def test_the_reference_is_current() -> None:
-    page = Path(__file__).parents[2] / "docs/reference/fleet-json.md"
-    assert page.read_text(encoding="utf-8") == reference(), "make docs"

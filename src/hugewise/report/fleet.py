@@ -28,7 +28,7 @@ from hugewise.report import numbers
 from hugewise.report.document import file_name
 from hugewise.report.figures.effects import forest
 from hugewise.report.figures.theme import palette
-from hugewise.report.fleet_json import encode
+from hugewise.report.json import encode_fleet
 from hugewise.report.numbers import NOTHING, when
 from hugewise.report.sentences import LEGEND_TITLE, SYMBOLS, better_direction, change_of, listed
 from hugewise.report.write import write_document
@@ -482,7 +482,7 @@ def write(results: FleetResults, folder: Path | str) -> dict[str, Path]:
 
     Raises StorageError, UserError.
     """
-    return write_document(report(results), folder, {"json": ("fleet.json", (encode(results),))})
+    return write_document(report(results), folder, {"json": ("fleet.json", (encode_fleet(results),))})
 
 
 _MARKS = {"confirmed": "better", "confirmed, other size": "better", "contradicted": "worse", "prior": "undecided"}

@@ -2,29 +2,27 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hugewise import workloads
-from hugewise.cli.reference import studies_reference
 from hugewise.model.guest import Backing
 from hugewise.model.metric import COMMON
 from hugewise.study.keys import keys_of
 from hugewise.study.load import read
 from hugewise.study.study import Study
 from hugewise.study.tables import BackingUse
+from tools import reference
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "study.md"
 
-
-def test_the_page_is_the_generated_text() -> None:
-    assert PAGE.read_text(encoding="utf-8") == studies_reference(), (
-        "regenerate it: .venv/bin/python -m hugewise.cli.reference > docs/reference/study.md"
-    )
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_the_page_is_the_generated_text(name: str) -> None:
+    assert (reference.FOLDER / f"{name}.md").read_text(encoding="utf-8") == reference.text(name), "run make docs"
 
 
 def test_every_key_workload_and_metric_is_on_it() -> None:
-    page = studies_reference()
+    page = reference.text("study")
     for name, (note, _) in keys_of(Study).items():
         assert f"| `{name}` |" in page
         if note.kind.nested is not None:
@@ -37,7 +35,7 @@ def test_every_key_workload_and_metric_is_on_it() -> None:
 
 def test_the_examples_of_the_page_can_be_read() -> None:
     """Each key's example is TOML, and all of them together are a study."""
-    page = studies_reference()
+    page = reference.text("study")
     smallest = page.split("```toml\n")[1].split("```")[0]
     assert read(tomllib.loads(smallest), "smallest").name == "first"
     data: dict[str, Any] = {}
