@@ -141,7 +141,7 @@ def output(place: Path) -> None:
 def replayed(bench: RunContext, cell: Cell, arm: Arm, trial: Trial, number: int) -> Attempt:
     """What `runner.attempt` does of a trial, but for what its machine does."""
     work = AttemptState(arm, trial, number, bench.folder.draft(f"b{trial.block:05d}-{trial.order}-{arm.name}-{number}"))
-    work.play = cast("Any", SimpleNamespace(reading=SimpleNamespace(same=SAME)))
+    work.driver = cast("Any", SimpleNamespace(reading=SimpleNamespace(same=SAME)))
     output(work.draft)
     group = Group(bench, cell, [work])
     runner.store(group)

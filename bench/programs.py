@@ -42,7 +42,7 @@ from hugewise.errors import HugewiseError, UserError
 from hugewise.host.local_host import LocalHost
 from hugewise.inspection.verify import verify
 from hugewise.model.policy import DeployedFile
-from hugewise.model.scene import Named
+from hugewise.model.procedure import Named
 from hugewise.quantity import format_duration, parse_duration
 from hugewise.report.sentences import arm_of
 from hugewise.visible import printable

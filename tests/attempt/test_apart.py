@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from hugewise.attempt.procedure import RemoteClient
 from hugewise.attempt.service import MarkedEnds
-from hugewise.attempt.stage import RemoteClient
 from hugewise.host.knob import Settings
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
 from hugewise.machine import probe
 from hugewise.machine.machine import Contained, Folders
 from hugewise.machine.serving import ClientSite, Site
-from hugewise.model.scene import Places, RoleUse
+from hugewise.model.procedure import Places, RoleUse
 
 
 class Below(Folders):

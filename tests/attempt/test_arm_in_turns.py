@@ -14,12 +14,12 @@ import pytest
 from hugewise.attempt.arm_in_turns import ArmInTurns
 from hugewise.attempt.context import AttemptState
 from hugewise.attempt.outcome import Problem
+from hugewise.attempt.procedure import ProcedureError, ProcedureRunner
 from hugewise.attempt.service import ServiceDriver
-from hugewise.attempt.stage import Stage, StageError
 from hugewise.attempt.turns import Side, take_turns
 from hugewise.machine import probe
 from hugewise.machine.machine import Contained
-from hugewise.model.scene import Quota, Scene, Window, Write
+from hugewise.model.procedure import Procedure, Quota, Window, Write
 from hugewise.model.workload import Launch
 from tests.attempt.test_runner_guests import trial
 from tests.build.studies import an_arm
@@ -48,7 +48,7 @@ class Held(Contained):
 
 @dataclass
 class Serving:
-    """A stage with one server, which ends when its launcher does."""
+    """A procedure runner with one server, which ends when its launcher does."""
 
     server: Launcher = field(default_factory=Launcher)
     through: bool = False
@@ -62,18 +62,18 @@ class Serving:
 
     def check_again(self) -> None:
         if self.server.poll() is not None:
-            raise StageError(self.ended("server"), cast(Stage, self))
+            raise ProcedureError(self.ended("server"), cast(ProcedureRunner, self))
 
     def has_done(self, quota: Quota) -> bool:
         return self.through
 
 
 class Acting(ServiceDriver):
-    """An attempt of which only its stage and its scene are there."""
+    """An attempt of which only its runner and its procedure are there."""
 
-    def __init__(self, stage: Serving, window: Window | None) -> None:
-        self._stage = cast(Stage, stage)
-        self._scene = Scene(timed=Launch(argv=("client",), proof="live"), window=window)
+    def __init__(self, runner: Serving, window: Window | None) -> None:
+        self._stage = cast(ProcedureRunner, runner)
+        self._scene = Procedure(timed=Launch(argv=("client",), proof="live"), window=window)
         self.problem = None
         self.fixed = False
 
@@ -83,7 +83,7 @@ class Arm:
     """An arm, its server and its client."""
 
     side: ArmInTurns
-    stage: Serving
+    runner: Serving
     client: Launcher
 
     def wait(self) -> bool:
@@ -91,9 +91,9 @@ class Arm:
 
 
 def an_arm_in_turns(folder: Path, window: Window | None) -> Arm:
-    stage, client, arm = Serving(), Launcher(), an_arm("thp")
-    work = AttemptState(arm, trial("thp"), 1, folder, play=Acting(stage, window), leaf=Held(), client=Held())
-    return Arm(ArmInTurns(work, Side((work.leaf, work.client), client)), stage, client)
+    runner, client, arm = Serving(), Launcher(), an_arm("thp")
+    work = AttemptState(arm, trial("thp"), 1, folder, driver=Acting(runner, window), leaf=Held(), client=Held())
+    return Arm(ArmInTurns(work, Side((work.leaf, work.client), client)), runner, client)
 
 
 @pytest.fixture
@@ -108,12 +108,12 @@ def test_while_its_server_and_its_client_are_there_it_has_its_turn(arm: Arm) -> 
 @pytest.mark.parametrize("client_too", [False, True])
 def test_whose_server_is_gone_has_failed_and_what_is_left_of_it_is_ended(arm: Arm, client_too: bool) -> None:
     """A client that ends because of that is not what is named."""
-    arm.stage.server.end(-9)
+    arm.runner.server.end(-9)
     if client_too:
         arm.client.end(1)
     assert arm.wait() and arm.side.fallen and not arm.side.early
     work = arm.side.work
-    assert work.play.problem == Problem("failed", "server ended during the attempt (signal 9)")
+    assert work.driver.problem == Problem("failed", "server ended during the attempt (signal 9)")
     assert cast(Held, work.leaf).killed and cast(Held, work.client).killed
 
 
@@ -125,7 +125,7 @@ def test_a_client_that_ends_before_its_turns_are_over_takes_no_more(arm: Arm) ->
 
 def test_others_go_on_without_who_has_fallen(tmp_path: Path) -> None:
     arms = [an_arm_in_turns(tmp_path, WINDOW) for _ in range(3)]
-    arms[1].stage.server.end(-9)
+    arms[1].runner.server.end(-9)
     turns = take_turns([arm.side for arm in arms], [1, 0, 2, 1, 2, 0], length=0.01, wash_out=0.002)
     assert [turn.player for turn in turns] == [1, 0, 2, 2, 0]
     assert [turn.ended for turn in turns] == [True, False, False, False, False]
@@ -136,7 +136,7 @@ def test_who_has_done_its_work_has_no_more_turns_and_has_not_failed(tmp_path: Pa
     quota = Quota(Write("begin", ""), cast(Any, None), 2)
     arm = an_arm_in_turns(tmp_path, Window(0.1, 0.0, quota))
     assert not arm.wait()
-    arm.stage.through = True
+    arm.runner.through = True
     assert arm.wait() and not arm.side.fallen
 
 
@@ -149,11 +149,11 @@ def test_a_client_that_ends_with_its_work_may(tmp_path: Path) -> None:
 
 def test_how_a_client_ended_is_said_with_its_last_lines(tmp_path: Path) -> None:
     (tmp_path / "stderr").write_text("pgbench: error: client 0 aborted\n")
-    stage = Stage.__new__(Stage)
-    stage.outputs = tmp_path
+    runner = ProcedureRunner.__new__(ProcedureRunner)
+    runner.outputs = tmp_path
     exited = probe.Exit(5, 4, None, 9, False, 0, 0)
-    assert stage.how("its client ended", [exited]) == "its client ended (signal 9): pgbench: error: client 0 aborted"
+    assert runner.how("its client ended", [exited]) == "its client ended (signal 9): pgbench: error: client 0 aborted"
     failed = probe.Exit(5, 4, 2, None, False, 0, 0)
-    assert stage.how("postgres ended", [failed], "postgres") == "postgres ended (exit status 2)"
+    assert runner.how("postgres ended", [failed], "postgres") == "postgres ended (exit status 2)"
     late = probe.Exit(5, 4, None, 9, True, 0, 0)
-    assert "(its time was over)" in stage.how("its client ended", [late])
+    assert "(its time was over)" in runner.how("its client ended", [late])

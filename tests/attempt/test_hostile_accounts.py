@@ -26,7 +26,7 @@ from hugewise.host.local_machine import LocalMachine
 from hugewise.host.scratch import Scratch, discard
 from hugewise.machine import probe, serving
 from hugewise.machine.machine import Contained
-from hugewise.model.scene import Act, Data, Places, Step, Write
+from hugewise.model.procedure import Act, Data, Places, Step, Write
 from hugewise.report.write import write
 from hugewise.store import dataset
 from tests.build.results import example

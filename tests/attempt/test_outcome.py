@@ -10,7 +10,7 @@ from hugewise.attempt.outcome import Outcome, coverage_proof, layout, outcome, s
 from hugewise.machine import probe
 from hugewise.machine.noise import difference, snapshot
 from hugewise.model.pages import PageTarget
-from hugewise.model.scene import Reading, RoleUse
+from hugewise.model.procedure import Reading, RoleUse
 from tests.build.studies import FakeHost
 
 EXIT = probe.Exit(t_ns=9, wall_ns=2_000_000_000, code=0, signal=None, timed_out=False, early_exits=0, killed=0)

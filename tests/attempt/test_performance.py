@@ -22,7 +22,7 @@ from hugewise.machine import probe
 from hugewise.machine.machine import Contained
 from hugewise.machine.serving import Site
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Server, Step, Window, Write
+from hugewise.model.procedure import Data, Outputs, Places, Procedure, Reading, Server, Step, Window, Write
 from hugewise.model.workload import Launch, ParameterValue, RunsAs
 from tests.build import known
 from tests.build.studies import FakeWorkload, an_arm, cell_of
@@ -72,10 +72,10 @@ class Touching(FakeWorkload):
     def data(self, values: Mapping[str, ParameterValue]) -> Data | None:
         return None
 
-    def scene(self, treatment: Treatment, values: Mapping[str, ParameterValue], places: Places) -> Scene:
+    def procedure(self, treatment: Treatment, values: Mapping[str, ParameterValue], places: Places) -> Procedure:
         ready = Step(name="ready", argv=(sys.executable, "-c", f"{ASK}ask(b'hello')"))
         warm = Step(name="warm", argv=(sys.executable, "-c", f"{ASK}assert ask(b'touch') == b'done'"))
-        return Scene(
+        return Procedure(
             servers=(Server(name="server", argv=(sys.executable, "-c", SERVER), ready=ready),),
             warm=(warm,),
             timed=Launch(argv=(sys.executable, "-c", ASK + self.script), proof="live"),
@@ -134,11 +134,11 @@ def played(
         made.serve()
         assert made.problem is None
         alongside = made.timing(held=False)
-        with subprocess.Popen(made.scene.timed.argv, cwd=made.stage.places.run) as client:
+        with subprocess.Popen(made.procedure.timed.argv, cwd=made.procedure_runner.places.run) as client:
             if window is None:
                 alongside([LocalLauncher(client)])
             else:
-                wait = made.stage.attend(window, made.mark, client.kill)
+                wait = made.procedure_runner.attend(window, made.mark, client.kill)
                 wait([LocalLauncher(client)])
         made.timed()
         made.conclude()
@@ -277,10 +277,10 @@ def test_data_that_no_copy_is_kept_of_are_made_where_the_attempt_is_played(
     seen: dict[str, str] = {}
 
     class Looking(Laid):
-        def scene(self, treatment: Treatment, values: Mapping[str, ParameterValue], places: Places) -> Scene:
+        def procedure(self, treatment: Treatment, values: Mapping[str, ParameterValue], places: Places) -> Procedure:
             seen.update({path.name: path.read_text() for path in Path(places.data).iterdir()})
             (Path(places.run) / "socket").unlink()  # of the helper: the server could not bind it
-            return super().scene(treatment, values, places)
+            return super().procedure(treatment, values, places)
 
     played(tmp_path, scratch, ROUNDS, workload=Looking)
     assert seen == {"first": "written", "made": "of the study"}

@@ -69,7 +69,7 @@ def recorded(folder: Path, *plays: AttemptDriver, events: Sequence[probe.Event] 
     works = []
     for order, (arm, play) in enumerate(zip(arms, plays, strict=True)):
         aboard = OnThisHost(FakeMachine(emulated=False))
-        work = AttemptState(arm, trial(arm.name, order), 1, folder, aboard=aboard, play=play, events=list(events))
+        work = AttemptState(arm, trial(arm.name, order), 1, folder, aboard=aboard, driver=play, events=list(events))
         work.launch = Launch(argv=("true",), proof="live")
         works.append(work)
     group = Group(bench(folder), cell, works, iter(["01"]))
@@ -106,7 +106,7 @@ def launched(
     """Commands in these groups had their turns; their launchers end when they are asked to."""
     arms = [an_arm(f"arm-{number}") for number in range(len(groups))]
     works = [
-        AttemptState(arm, trial(arm.name, order), 1, folder, play=AttemptDriver(), leaf=leaf)
+        AttemptState(arm, trial(arm.name, order), 1, folder, driver=AttemptDriver(), leaf=leaf)
         for order, (arm, leaf) in enumerate(zip(arms, groups, strict=True))
     ]
     group = Group(bench(folder), cell_of(Fault(), *arms, kind="resident"), works, iter(["01"]))
@@ -129,7 +129,7 @@ def test_who_does_not_obey_is_tried_again_and_leaves_nobody_frozen(
     """A server that hangs in the kernel ended the whole run, and those after it stayed frozen."""
     groups = [Frozen(), Frozen(breaks=breaks), Frozen()]
     works, events = launched(tmp_path, monkeypatch, *groups)
-    assert [work.play.problem for work in works] == [
+    assert [work.driver.problem for work in works] == [
         None,
         Problem("rejected", f"the cgroup does not {breaks} within 5 s"),
         None,
@@ -200,7 +200,7 @@ def test_the_client_of_all_arms_is_lost_to_all_of_them(tmp_path: Path, visited: 
     """Its launcher stands below the folder of the first arm, which is the coin's."""
     job = SimpleNamespace(events=tmp_path / "none", stderr=tmp_path / "stderr", told=tmp_path / "spec.json")
     job.stderr.touch()
-    work = SimpleNamespace(play=SimpleNamespace(visited=visited), arm=SimpleNamespace(name="thp"))
+    work = SimpleNamespace(driver=SimpleNamespace(visited=visited), arm=SimpleNamespace(name="thp"))
     with pytest.raises(AttemptLostError, match="killed by signal 9") as caught:
         _said(cast(Any, work), cast(Any, job), -9)
     assert caught.value.arm == arm
@@ -219,7 +219,9 @@ def test_who_has_failed_beside_one_that_is_made_again_stays_known_for_it(
         assert play.problem is not None
         attempts[arm] = trials.attempt(arm, None, state=play.problem.state, reason=play.problem.reason)
     monkeypatch.setattr(runner, "stored", lambda _, work: attempts[work.arm.name])
-    works = [SimpleNamespace(arm=an_arm(arm), play=play, draft=tmp_path) for arm, play in zip(arms, plays, strict=True)]
+    works = [
+        SimpleNamespace(arm=an_arm(arm), driver=play, draft=tmp_path) for arm, play in zip(arms, plays, strict=True)
+    ]
     kept: list[Attempt] = []
     folder = SimpleNamespace(accept=lambda _, attempt: kept.append(attempt))
     group = SimpleNamespace(

@@ -106,7 +106,7 @@ def test_what_was_stored_is_held_against_without_being_read_again(
     read = opened_files(monkeypatch)
     for number in (1, 2, 3):
         work = AttemptState(CELL.arms[1], None, number, folder.draft(f"b{number}"))  # type: ignore[arg-type]
-        work.play = SimpleNamespace(reading=SimpleNamespace(same=NAMES))  # type: ignore[assignment]
+        work.driver = SimpleNamespace(reading=SimpleNamespace(same=NAMES))  # type: ignore[assignment]
         runner.store(Group(bench, CELL, [work]))
     assert not [path for path in read if path.name in {"attempt.json", "run.jsonl"} and "r" in read[path][0]]
     monkeypatch.undo()

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from hugewise.model.pages import PageKind, PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Part, Places, RoleUse
+from hugewise.model.procedure import Part, Places, RoleUse
 from hugewise.model.workload import Parameter, ParameterValue
 from hugewise.plan.cells import typed
 from hugewise.study.keys import Place

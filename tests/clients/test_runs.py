@@ -322,7 +322,7 @@ def meanwhile(
 
         def hold(play: ServiceDriver) -> None:
             if not begun and len([*results.glob("elsewhere/*/attempts/b*")]) >= 2:
-                servers = play.stage.tested.processes()
+                servers = play.procedure_runner.tested.processes()
                 for pid in servers:
                     os.kill(pid, signal.SIGSTOP)
                 begun.append(beside_it.submit(acting, servers))

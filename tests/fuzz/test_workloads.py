@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from hugewise import reading
 from hugewise.attempt import outcome
-from hugewise.model.scene import Part, Reading, Staged
+from hugewise.model.procedure import Part, Reading, Staged
 from hugewise.reading import UnreadableError
 from hugewise.workloads import _mariadb, discover
 from hugewise.workloads._outputs import extract, parse

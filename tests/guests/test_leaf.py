@@ -11,7 +11,7 @@ from hugewise.errors import HugewiseError, MachineError
 from hugewise.guests.cgroup import Groups, GuestLeaf
 from hugewise.host import cgroup
 from hugewise.host.local_host import LocalHost
-from hugewise.model.scene import RoleUse
+from hugewise.model.procedure import RoleUse
 from tests.build.live_agent import job, live
 from tests.requirements import need, need_root
 from tests.wait import until

@@ -11,7 +11,7 @@ import pytest
 from hugewise.beneath import DirFd
 from hugewise.errors import StorageError, UserError
 from hugewise.host import scratch
-from hugewise.model.scene import Data
+from hugewise.model.procedure import Data
 from hugewise.store import dataset
 from tests.requirements import need_program, need_root
 

@@ -6,7 +6,7 @@ import pytest
 
 from hugewise.errors import HugewiseError
 from hugewise.machine.machine import Contained
-from hugewise.model.scene import RoleUse
+from hugewise.model.procedure import RoleUse
 
 
 def test_without_a_cgroup_nothing_is_counted_and_nothing_can_be_frozen() -> None:

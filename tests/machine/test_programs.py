@@ -12,7 +12,7 @@ import pytest
 
 from hugewise.errors import UserError
 from hugewise.machine import programs
-from hugewise.model.scene import Places
+from hugewise.model.procedure import Places
 from hugewise.workloads import _mariadb, _postgres, discover
 from tests.build.workloads import BASE, given
 from tests.requirements import need_root

@@ -1,4 +1,4 @@
-"""A build: its recipe and scene by hand on a project of three files, what is compared, and whole runs."""
+"""A build: its recipe and procedure by hand on a project of three files, what is compared, and whole runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.machine.loader import sections
-from hugewise.model.scene import Places, Step, Write
+from hugewise.model.procedure import Places, Step, Write
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads.build import WORKLOAD, digests
 from tests.build import known, workloads
@@ -79,10 +79,10 @@ def played(folder: Path, given: Mapping[str, ParameterValue]) -> Said:
         assert isinstance(act, Step)
         do(act)
     (folder / "made").rename(folder / "attempt")
-    scene = WORKLOAD.scene(BASE, given, places(folder, "attempt"))
-    environment = {"PATH": os.environ["PATH"], **scene.timed.environment}
-    subprocess.run(scene.timed.argv, cwd=scene.timed.cwd, env=environment, capture_output=True, check=True)
-    said = {step.name: do(step) for step in scene.after}
+    procedure = WORKLOAD.procedure(BASE, given, places(folder, "attempt"))
+    environment = {"PATH": os.environ["PATH"], **procedure.timed.environment}
+    subprocess.run(procedure.timed.argv, cwd=procedure.timed.cwd, env=environment, capture_output=True, check=True)
+    said = {step.name: do(step) for step in procedure.after}
     return Said(said, files={path.name: path.read_bytes() for path in (folder / "run").iterdir()}, sut=USED)
 
 
@@ -122,9 +122,9 @@ def test_a_target_of_lua_may_be_one_of_a_folder(tmp_path: Path) -> None:
     """The makefile at the top sets the flags itself."""
     given = values(project="lua", source="/usr/src/lua5.1_5.1.5.orig.tar.gz", config="-O0", jobs=2)
     for target, words in (("", ("linux",)), ("src/all", ("-C", "src", "all"))):
-        argv = WORKLOAD.scene(BASE, {**given, "target": target}, places(tmp_path, "attempt")).timed.argv
+        argv = WORKLOAD.procedure(BASE, {**given, "target": target}, places(tmp_path, "attempt")).timed.argv
         assert argv == ("make", "-j2", *words, "MYCFLAGS=-O0")
-    linux = WORKLOAD.scene(BASE, values(source="/s.tar.xz", jobs=2), places(tmp_path, "attempt")).timed.argv
+    linux = WORKLOAD.procedure(BASE, values(source="/s.tar.xz", jobs=2), places(tmp_path, "attempt")).timed.argv
     assert linux == ("make", "-j2", "mm/")
 
 
@@ -187,11 +187,11 @@ def _recipe(given: Mapping[str, ParameterValue]) -> list[Step]:
 
 def test_paths_and_times_do_not_reach_the_objects() -> None:
     here = Places(data="/d", run="/r", ports=(), sut=(0, 1, 2), client=(0, 1, 2))
-    scene = WORKLOAD.scene(BASE, values(project="gdb", source="/s.tar.xz"), here)
-    assert scene.timed.argv[:3] == ("make", "-j3", "all-gdb")
-    assert "CXXFLAGS=-g -O2 -ffile-prefix-map=/d/tree=." in scene.timed.argv
-    assert scene.timed.cwd == "/d/tree"
-    assert {"SOURCE_DATE_EPOCH", "KBUILD_BUILD_TIMESTAMP", "KBUILD_BUILD_HOST"} <= set(scene.timed.environment)
+    procedure = WORKLOAD.procedure(BASE, values(project="gdb", source="/s.tar.xz"), here)
+    assert procedure.timed.argv[:3] == ("make", "-j3", "all-gdb")
+    assert "CXXFLAGS=-g -O2 -ffile-prefix-map=/d/tree=." in procedure.timed.argv
+    assert procedure.timed.cwd == "/d/tree"
+    assert {"SOURCE_DATE_EPOCH", "KBUILD_BUILD_TIMESTAMP", "KBUILD_BUILD_HOST"} <= set(procedure.timed.environment)
 
 
 def test_an_archive_that_is_not_there_is_named_with_the_way_to_get_it() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hugewise.machine import programs
-from hugewise.model.scene import Peer, Places, Step
+from hugewise.model.procedure import Peer, Places, Step
 from hugewise.workloads.iperf3 import WORKLOAD
 from tests.build import known
 from tests.build.workloads import BASE, Said, given
@@ -20,10 +20,10 @@ JSON = (Path(__file__).parent / "data" / "iperf3.json").read_text()
 
 
 def test_server_and_client_meet_on_the_loopback() -> None:
-    scene = WORKLOAD.scene(BASE, VALUES, Places(data="/d", run="/r", ports=(15201,), sut=(0,), client=(1,)))
-    (server,) = scene.servers
+    procedure = WORKLOAD.procedure(BASE, VALUES, Places(data="/d", run="/r", ports=(15201,), sut=(0,), client=(1,)))
+    (server,) = procedure.servers
     assert server.argv == ("iperf3", "-s", "-B", "127.0.0.1", "-p", "15201")
-    assert scene.timed.argv == ("iperf3", "-c", "127.0.0.1", "-p", "15201", "-t", "2", "-P", "1", "-J")
+    assert procedure.timed.argv == ("iperf3", "-c", "127.0.0.1", "-p", "15201", "-t", "2", "-P", "1", "-J")
 
 
 def test_bandwidth_and_cpu_of_both_sides_are_read() -> None:
@@ -46,14 +46,16 @@ def test_bandwidth_and_cpu_of_both_sides_are_read() -> None:
 def test_a_server_beside_a_guest_is_reached_at_the_address_of_the_host() -> None:
     values = {**VALUES, "peer": "host", "bytes": 64 << 20}
     peer = Peer(bind="127.0.0.1", address="10.0.2.2", ports=(31001,))
-    scene = WORKLOAD.scene(BASE, values, Places(data="/d", run="/r", ports=(1,), sut=(0,), client=(0,), peer=peer))
-    (server,) = scene.servers
+    procedure = WORKLOAD.procedure(
+        BASE, values, Places(data="/d", run="/r", ports=(1,), sut=(0,), client=(0,), peer=peer)
+    )
+    (server,) = procedure.servers
     assert (server.where, server.argv) == ("host", ("iperf3", "-s", "-B", "127.0.0.1", "-p", "31001"))
     assert isinstance(server.ready, Step)
     assert server.ready.argv[:5] == ("iperf3", "-c", "10.0.2.2", "-p", "31001")
     work = ("-n", "67108864", "-P", "1", "-J")
-    assert scene.timed.argv == ("iperf3", "-c", "10.0.2.2", "-p", "31001", *work)
-    assert scene.timed.proof == "exit"
+    assert procedure.timed.argv == ("iperf3", "-c", "10.0.2.2", "-p", "31001", *work)
+    assert procedure.timed.proof == "exit"
 
 
 def test_work_that_was_not_done_fails_the_attempt() -> None:

@@ -108,7 +108,7 @@ def test_a_server_that_is_killed_in_the_measured_part_fails_its_attempt_and_not_
 
     def kill(play: ServiceDriver) -> None:
         if not killed:
-            killed.extend(play.stage.tested.processes())
+            killed.extend(play.procedure_runner.tested.processes())
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
 

@@ -77,7 +77,7 @@ def test_a_planted_stall_is_the_worst_in_its_second_with_what_the_kernel_did(
 
         def plant(play: ServiceDriver) -> None:
             if not planted:
-                (pid,) = play.stage.tested.processes()
+                (pid,) = play.procedure_runner.tested.processes()
                 planted.append(beside.submit(stall, pid))
 
         alongside(monkeypatch, plant)

@@ -1,4 +1,4 @@
-"""sysbench's memory test: its scene, its summary, and real attempts with proven pages."""
+"""sysbench's memory test: its procedure, its summary, and real attempts with proven pages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hugewise.model.scene import Places
+from hugewise.model.procedure import Places
 from hugewise.workloads.sysbench_memory import WORKLOAD
 from tests.build import known
 from tests.build.workloads import BASE, GIB, GIGANTIC, POOL, Said, given
@@ -22,24 +22,24 @@ SUMMARY = (Path(__file__).parent / "data" / "sysbench-memory.txt").read_text()
 
 
 def test_the_command_is_the_published_one_with_the_treatment_s_own_option() -> None:
-    argv = WORKLOAD.scene(BASE, VALUES, PLACES).timed.argv
+    argv = WORKLOAD.procedure(BASE, VALUES, PLACES).timed.argv
     assert argv[:2] == ("sysbench", "memory")
     assert argv[-1] == "run"
     assert {"--memory-block-size=67108864", "--threads=3", "--time=500", "--memory-hugetlb=off"} <= set(argv)
-    pooled = WORKLOAD.scene(POOL, VALUES, PLACES).timed
+    pooled = WORKLOAD.procedure(POOL, VALUES, PLACES).timed
     assert "--memory-hugetlb=on" in pooled.argv
     assert pooled.environment == {}
 
 
 def test_pages_of_another_size_are_had_by_malloc_s_heap() -> None:
-    timed = WORKLOAD.scene(GIGANTIC, VALUES, PLACES).timed
+    timed = WORKLOAD.procedure(GIGANTIC, VALUES, PLACES).timed
     assert "--memory-hugetlb=off" in timed.argv
     assert timed.environment == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1073741824:glibc.malloc.mmap_max=0"}
     assert WORKLOAD.pool(GIGANTIC, VALUES) == GIB
     # malloc's first page is taken by the rest, and a block that does not fit in is mapped with its header behind it.
     assert WORKLOAD.pool(GIGANTIC, {**VALUES, "block": GIB}) == 3 * GIB
     more = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1073741824:glibc.malloc.arena_max=2"}
-    assert "--memory-hugetlb=off" in WORKLOAD.scene(replace(GIGANTIC, environment=more), VALUES, PLACES).timed.argv
+    assert "--memory-hugetlb=off" in WORKLOAD.procedure(replace(GIGANTIC, environment=more), VALUES, PLACES).timed.argv
 
 
 def test_the_pool_is_as_large_as_the_blocks() -> None:

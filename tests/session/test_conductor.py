@@ -106,7 +106,7 @@ def cell(name: str, *arms: str, together: bool = False, kind: Kind = "sequential
     )
 
 
-class Stage:
+class ProcedureRunner:
     """A run folder, a clock that a test moves, and a runner that the test scripts; `asked` has what ran at once."""
 
     def __init__(self, path: Path, study: str = STUDY) -> None:
@@ -197,8 +197,8 @@ class Stage:
 
 
 @pytest.fixture
-def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    made = Stage(tmp_path, getattr(request, "param", STUDY))
+def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProcedureRunner:
+    made = ProcedureRunner(tmp_path, getattr(request, "param", STUDY))
     monkeypatch.setattr(runner, "attempt", made.attempt)
     monkeypatch.setattr(runner, "run_together", made.together)
     return made
@@ -237,13 +237,13 @@ def rejecting(block: int, arm: str, number: int | None = None) -> Callable[[Tria
     return script
 
 
-def test_cells_are_interleaved_block_by_block(stage: Stage) -> None:
+def test_cells_are_interleaved_block_by_block(stage: ProcedureRunner) -> None:
     stage.conduct([cell("one", "thp"), cell("two", "thp")], {})
     assert [name for _, name, _ in stage.opened()] == ["one", "two"] * 3
     assert stage.state == "finished"
 
 
-def test_the_order_within_a_block_is_the_coin_of_seed_and_number(stage: Stage) -> None:
+def test_the_order_within_a_block_is_the_coin_of_seed_and_number(stage: ProcedureRunner) -> None:
     stage.conduct([cell("one", "thp", "mthp-64k")], {})
     for block in (1, 2, 3):
         ran = [arm for number, _, arm, _ in stage.ran if number == block]
@@ -262,7 +262,7 @@ package = "linux-image-cloud-amd64"
 
 
 @pytest.mark.parametrize(("stage", "padded"), [(STUDY, True), (STUDY + COUNTING, False)], indirect=["stage"])
-def test_pads_are_drawn_but_for_guests_that_count(stage: Stage, padded: bool) -> None:
+def test_pads_are_drawn_but_for_guests_that_count(stage: ProcedureRunner, padded: bool) -> None:
     pads = set[int]()
 
     def script(trial: Trial, _: int) -> str:
@@ -274,7 +274,7 @@ def test_pads_are_drawn_but_for_guests_that_count(stage: Stage, padded: bool) ->
     assert (len(pads) > 1, pads == {0}) == (padded, not padded)
 
 
-def test_a_decided_arm_leaves_and_the_baseline_stays_until_the_last(stage: Stage) -> None:
+def test_a_decided_arm_leaves_and_the_baseline_stays_until_the_last(stage: ProcedureRunner) -> None:
     stage.conduct([cell("one", "thp", "mthp-64k")], {("one", "thp"): 1, ("one", "mthp-64k"): 3})
     assert [arms for _, _, arms in stage.opened()] == [
         ("base", "mthp-64k", "thp"),
@@ -283,26 +283,26 @@ def test_a_decided_arm_leaves_and_the_baseline_stays_until_the_last(stage: Stage
     ]
 
 
-def test_a_cell_that_is_decided_gives_its_time_to_the_others(stage: Stage) -> None:
+def test_a_cell_that_is_decided_gives_its_time_to_the_others(stage: ProcedureRunner) -> None:
     stage.conduct([cell("one", "thp"), cell("two", "thp")], {("one", "thp"): 1})
     assert [name for _, name, _ in stage.opened()] == ["one", "two", "two", "two"]
 
 
 @of(STUDY.replace("blocks = 3", 'blocks = 100\ntime = "7s"'))
-def test_the_time_budget_ends_a_run_between_blocks(stage: Stage) -> None:
+def test_the_time_budget_ends_a_run_between_blocks(stage: ProcedureRunner) -> None:
     stage.conduct([cell("one", "thp")], {("one", "thp"): 100})
     assert stage.state == "time is up"
     assert len(stage.opened()) == 3  # 2 s each: a fourth would end after 8 s
     assert all(block.state == "complete" for block in stage.folder.read().blocks)
 
 
-def test_a_trial_is_tried_again_only_when_the_host_failed_it(stage: Stage) -> None:
+def test_a_trial_is_tried_again_only_when_the_host_failed_it(stage: ProcedureRunner) -> None:
     stage.script = rejecting(1, "thp", 1)
     stage.conduct([cell("one", "thp")], {})
     assert [number for block, _, arm, number in stage.ran if (block, arm) == (1, "thp")] == [1, 2]
 
 
-def test_a_failure_of_the_workload_counts_and_is_not_repeated(stage: Stage) -> None:
+def test_a_failure_of_the_workload_counts_and_is_not_repeated(stage: ProcedureRunner) -> None:
     stage.script = lambda trial, number: "failed" if trial.arm == "thp" else "accepted"
     (method,) = stage.conduct([cell("one", "thp")], {})
     assert {number for *_, number in stage.ran} == {1}
@@ -312,13 +312,13 @@ def test_a_failure_of_the_workload_counts_and_is_not_repeated(stage: Stage) -> N
 LONG = STUDY.replace("blocks = 3", "blocks = 40")
 
 
-def all_failing(stage: Stage, cell: str) -> Callable[[Trial, int], str]:
+def all_failing(stage: ProcedureRunner, cell: str) -> Callable[[Trial, int], str]:
     """Nothing succeeds in that cell; the stage knows of each attempt where it is made."""
     return lambda trial, number: "failed" if stage.ran[-1][1] == cell else "accepted"
 
 
 @of(LONG)
-def test_a_run_in_which_nothing_succeeds_ends_with_the_reason_and_can_be_resumed(stage: Stage) -> None:
+def test_a_run_in_which_nothing_succeeds_ends_with_the_reason_and_can_be_resumed(stage: ProcedureRunner) -> None:
     stage.script = all_failing(stage, "one")
     for blocks in (3, 6):  # resumed it tries again
         with pytest.raises(HugewiseError, match="every attempt failed in the 3 blocks of one; the last: ") as found:
@@ -333,7 +333,7 @@ def test_a_run_in_which_nothing_succeeds_ends_with_the_reason_and_can_be_resumed
 
 
 @of(LONG)
-def test_a_cell_in_which_nothing_succeeds_leaves_its_time_to_the_others(stage: Stage) -> None:
+def test_a_cell_in_which_nothing_succeeds_leaves_its_time_to_the_others(stage: ProcedureRunner) -> None:
     stage.script = all_failing(stage, "one")
     stage.conduct([cell("one", "thp"), cell("two", "thp")], {("one", "thp"): 8, ("two", "thp"): 8})
     assert stage.state == "finished"
@@ -348,7 +348,7 @@ def test_a_cell_in_which_nothing_succeeds_leaves_its_time_to_the_others(stage: S
 
 
 @of(LONG)
-def test_a_cell_whose_outage_is_over_by_then_is_measured_after_the_others(stage: Stage) -> None:
+def test_a_cell_whose_outage_is_over_by_then_is_measured_after_the_others(stage: ProcedureRunner) -> None:
     stage.script = lambda trial, number: "failed" if stage.ran[-1][1] == "one" and trial.block < 9 else "accepted"
     one, two = stage.conduct([cell("one", "thp"), cell("two", "thp")], {("one", "thp"): 8, ("two", "thp"): 8})
     assert stage.state == "finished"
@@ -356,7 +356,7 @@ def test_a_cell_whose_outage_is_over_by_then_is_measured_after_the_others(stage:
 
 
 @of(LONG)
-def test_disturbed_blocks_give_no_cell_up(stage: Stage) -> None:
+def test_disturbed_blocks_give_no_cell_up(stage: ProcedureRunner) -> None:
     drift = Drift("/sys/kernel/mm/transparent_hugepage/enabled", "never", "always")
     fails = all_failing(stage, "one")
 
@@ -372,7 +372,7 @@ def test_disturbed_blocks_give_no_cell_up(stage: Stage) -> None:
 
 @pytest.mark.parametrize("works", ["base", "thp", "once"])
 @of(LONG)
-def test_a_cell_in_which_anything_succeeded_is_never_given_up(stage: Stage, works: str) -> None:
+def test_a_cell_in_which_anything_succeeded_is_never_given_up(stage: ProcedureRunner, works: str) -> None:
     """Of an arm alone, or of all before the disk was full: that ends, and the run goes on."""
 
     def state(trial: Trial, number: int) -> str:
@@ -385,7 +385,7 @@ def test_a_cell_in_which_anything_succeeded_is_never_given_up(stage: Stage, work
 
 
 @of(LONG)
-def test_a_cell_is_not_given_up_before_each_of_its_arms_was_tried(stage: Stage) -> None:
+def test_a_cell_is_not_given_up_before_each_of_its_arms_was_tried(stage: ProcedureRunner) -> None:
     """Where not all of them fit at once, the coin draws some for each block."""
     stage.script = all_failing(stage, "one")
     arms = ("thp", "mthp-64k", "mthp-128k", "mthp-256k")
@@ -395,13 +395,13 @@ def test_a_cell_is_not_given_up_before_each_of_its_arms_was_tried(stage: Stage) 
     assert len(stage.folder.read().blocks) >= len(arms)
 
 
-def test_a_short_run_in_which_all_fails_finishes_as_planned(stage: Stage) -> None:
+def test_a_short_run_in_which_all_fails_finishes_as_planned(stage: ProcedureRunner) -> None:
     stage.script = all_failing(stage, "one")
     (method,) = stage.conduct([cell("one", "thp")], {})
     assert method.seen == [1, 2, 3]
 
 
-def test_a_trial_that_cannot_be_had_leaves_its_block_incomplete_and_gives_up_in_the_end(stage: Stage) -> None:
+def test_a_trial_that_cannot_be_had_leaves_its_block_incomplete_and_gives_up_in_the_end(stage: ProcedureRunner) -> None:
     stage.script = lambda trial, number: "rejected" if trial.arm == "thp" else "accepted"
     with pytest.raises(HugewiseError, match="5 blocks in a row do not count.*no room") as caught:
         stage.conduct([cell("one", "thp")], {})
@@ -411,7 +411,7 @@ def test_a_trial_that_cannot_be_had_leaves_its_block_incomplete_and_gives_up_in_
     assert {attempt.state for block in blocks for attempt in block.attempts} == {"abandoned"}
 
 
-def test_a_guest_that_never_boots_ends_the_run_with_its_own_cure(stage: Stage) -> None:
+def test_a_guest_that_never_boots_ends_the_run_with_its_own_cure(stage: ProcedureRunner) -> None:
     """Nothing interferes: the guest has too little memory, and the boot has said so."""
 
     def too_small(trial: Trial, number: int) -> str:
@@ -429,7 +429,7 @@ def test_a_guest_that_never_boots_ends_the_run_with_its_own_cure(stage: Stage) -
     assert "interferes" not in hint
 
 
-def test_a_disturbed_block_is_named_counts_nowhere_and_is_replaced(stage: Stage) -> None:
+def test_a_disturbed_block_is_named_counts_nowhere_and_is_replaced(stage: ProcedureRunner) -> None:
     drift = Drift("/sys/kernel/mm/transparent_hugepage/enabled", "never", "always")
     stage.script = raising(Disturbed([drift]), lambda trial: (trial.block, trial.order) == (2, 1))
     (method,) = stage.conduct([cell("one", "thp")], {})
@@ -440,7 +440,7 @@ def test_a_disturbed_block_is_named_counts_nowhere_and_is_replaced(stage: Stage)
     assert "enabled is always, not never" in (disturbed.reason or "")
 
 
-def test_a_pool_of_ours_that_is_taken_ends_the_run(stage: Stage) -> None:
+def test_a_pool_of_ours_that_is_taken_ends_the_run(stage: ProcedureRunner) -> None:
     drift = Drift("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "4", "0")
     stage.script = raising(Disturbed([drift]), lambda trial: True)
     with pytest.raises(HugewiseError, match="pool"):
@@ -451,7 +451,7 @@ def test_a_pool_of_ours_that_is_taken_ends_the_run(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("pause", "boot", "continues"), [(10.0, "b", True), (301.0, "b", False), (10.0, "other", False)]
 )
-def test_a_block_that_was_broken_off(stage: Stage, pause: float, boot: str, continues: bool) -> None:
+def test_a_block_that_was_broken_off(stage: ProcedureRunner, pause: float, boot: str, continues: bool) -> None:
     first = design.order(SEED, 1, ["base", "thp"])[0].arm
     stage.script = raising(KeyboardInterrupt(), lambda trial: len(stage.ran) == 2)
     with pytest.raises(KeyboardInterrupt):
@@ -464,7 +464,9 @@ def test_a_block_that_was_broken_off(stage: Stage, pause: float, boot: str, cont
     assert stage.folder.read().blocks[0].state == ("complete" if continues else "incomplete")
 
 
-def test_a_disturbed_attempt_does_not_count_when_its_run_was_killed_before_the_block_was_closed(stage: Stage) -> None:
+def test_a_disturbed_attempt_does_not_count_when_its_run_was_killed_before_the_block_was_closed(
+    stage: ProcedureRunner,
+) -> None:
     stage.left(state="abandoned", reason="enabled is always")
     (method,) = stage.conduct([cell("one", "thp")], {})
     assert method.seen == [2, 3, 4]
@@ -472,7 +474,7 @@ def test_a_disturbed_attempt_does_not_count_when_its_run_was_killed_before_the_b
     assert (block.state, block.reason) == ("disturbed", "turned by somebody else: enabled is always")
 
 
-def test_a_try_that_left_no_attempt_keeps_its_number_on_resume(stage: Stage) -> None:
+def test_a_try_that_left_no_attempt_keeps_its_number_on_resume(stage: ProcedureRunner) -> None:
     """The first try broke off in the probe, the second was rejected, then the run was killed: the next is the third."""
     first = stage.left(draft=2, state="rejected", started=1000.0)
     stage.conduct([cell("one", "thp")], {})
@@ -480,7 +482,7 @@ def test_a_try_that_left_no_attempt_keeps_its_number_on_resume(stage: Stage) -> 
     assert stage.folder.read().blocks[0].state == "complete"
 
 
-def test_a_pause_within_a_block_is_not_what_a_block_takes(stage: Stage) -> None:
+def test_a_pause_within_a_block_is_not_what_a_block_takes(stage: ProcedureRunner) -> None:
     stage.left(session=0, started=1000.0, ended=1001.0)
     stage.now = 1200.0
     stage.conduct([cell("one", "thp")], {})
@@ -488,14 +490,14 @@ def test_a_pause_within_a_block_is_not_what_a_block_takes(stage: Stage) -> None:
     assert all(event.left_s < 10 for event in stage.ended())
 
 
-def test_resuming_a_run_with_all_its_blocks_only_closes_it(stage: Stage) -> None:
+def test_resuming_a_run_with_all_its_blocks_only_closes_it(stage: ProcedureRunner) -> None:
     stage.conduct([cell("one", "thp")], {("one", "thp"): 2})
     ran = len(stage.ran)
     stage.conduct([cell("one", "thp")], {("one", "thp"): 2})
     assert len(stage.ran) == ran
 
 
-def test_progress_says_what_runs_and_what_is_left(stage: Stage) -> None:
+def test_progress_says_what_runs_and_what_is_left(stage: ProcedureRunner) -> None:
     stage.conduct([cell("one", "thp")], {})
     assert [(event.closed, event.blocks) for event in stage.ended()] == [(1, 3), (2, 3), (3, 3)]
     assert [event.left_s for event in stage.ended()] == pytest.approx([4.0, 2.0, 0.0])
@@ -503,7 +505,7 @@ def test_progress_says_what_runs_and_what_is_left(stage: Stage) -> None:
 
 
 @of(STUDY.replace("[budget]", "[sessions]\npairs = 2\n[budget]"))
-def test_a_session_is_over_when_every_open_cell_has_its_pairs(stage: Stage) -> None:
+def test_a_session_is_over_when_every_open_cell_has_its_pairs(stage: ProcedureRunner) -> None:
     stage.conduct([cell("one", "thp"), cell("two", "thp")], {})
     assert stage.state is None
     assert [name for _, name, _ in stage.opened()] == ["one", "two"] * 2
@@ -512,7 +514,7 @@ def test_a_session_is_over_when_every_open_cell_has_its_pairs(stage: Stage) -> N
 DUET = STUDY.replace("[budget]", '[design]\nkind = "duet"\nslots = [0, 1, 2]\n[budget]')
 
 
-def test_where_not_all_arms_fit_the_coin_says_which_one_is_beside_the_baseline(stage: Stage) -> None:
+def test_where_not_all_arms_fit_the_coin_says_which_one_is_beside_the_baseline(stage: ProcedureRunner) -> None:
     stage.conduct(
         [cell("one", "thp", "mthp-64k", together=True, kind="resident", at_most=2)],
         {("one", "thp"): 6, ("one", "mthp-64k"): 6},
@@ -524,7 +526,7 @@ def test_where_not_all_arms_fit_the_coin_says_which_one_is_beside_the_baseline(s
 
 
 @of(DUET)
-def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(stage: Stage) -> None:
+def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(stage: ProcedureRunner) -> None:
     stage.conduct([cell("one", "thp", "mthp-64k", together=True)], {})
     assert [(block, number, turns) for block, _, number, turns in stage.asked] == [
         (1, 1, None),
@@ -538,20 +540,20 @@ def test_a_duet_attempts_a_block_at_once_each_arm_on_a_slot_of_its_own(stage: St
 
 
 @pytest.mark.parametrize("kind", ["crossover", "resident"])
-def test_arms_that_take_turns_are_told_their_block_s_order(stage: Stage, kind: Kind) -> None:
+def test_arms_that_take_turns_are_told_their_block_s_order(stage: ProcedureRunner, kind: Kind) -> None:
     stage.conduct([cell("one", "thp", together=True, kind=kind)], {})
     assert [turns for *_, turns in stage.asked] == [design.turns(SEED, block, 2, 5) for block in (1, 2, 3)]
 
 
 @of(DUET)
-def test_when_one_arm_of_a_duet_is_to_be_tried_again_so_are_all(stage: Stage) -> None:
+def test_when_one_arm_of_a_duet_is_to_be_tried_again_so_are_all(stage: ProcedureRunner) -> None:
     stage.script = lambda trial, number: "rejected" if (trial.block, number) == (1, 1) else "accepted"
     stage.conduct([cell("one", "thp", together=True)], {})
     assert [(block, number) for block, _, number, _ in stage.asked] == [(1, 1), (1, 2), (2, 1), (3, 1)]
 
 
 @of(DUET)
-def test_a_duet_broken_off_between_its_arms_is_replaced(stage: Stage) -> None:
+def test_a_duet_broken_off_between_its_arms_is_replaced(stage: ProcedureRunner) -> None:
     stage.script = raising(KeyboardInterrupt(), lambda trial: len(stage.ran) == 2)
     with pytest.raises(KeyboardInterrupt):
         stage.conduct([cell("one", "thp", together=True)], {})
@@ -575,7 +577,7 @@ package = "linux-image-cloud-amd64"
 
 @of(STAYS)
 def test_when_the_guest_of_all_attempts_is_gone_the_block_is_replaced_and_what_was_measured_stays(
-    stage: Stage,
+    stage: ProcedureRunner,
 ) -> None:
     """Its pairs would be of two boots. One of which nothing was measured goes on in the next guest."""
     gone = HugewiseError("the guest of all attempts is gone")
@@ -593,7 +595,7 @@ def test_when_the_guest_of_all_attempts_is_gone_the_block_is_replaced_and_what_w
     assert method.seen[0] == 1
 
 
-def test_a_blocks_record_says_the_order_that_the_coin_chose(stage: Stage) -> None:
+def test_a_blocks_record_says_the_order_that_the_coin_chose(stage: ProcedureRunner) -> None:
     stage.conduct([cell("one", "thp", "mthp-64k")], {})
     records = [record for record in stage.folder.read().records if isinstance(record, BlockOpened)]
     for record in records:
@@ -601,7 +603,7 @@ def test_a_blocks_record_says_the_order_that_the_coin_chose(stage: Stage) -> Non
         assert list(record.arms) == coin == [arm for block, _, arm, _ in stage.ran if block == record.block]
 
 
-def test_an_arm_that_cannot_be_started_costs_the_others_nothing(stage: Stage) -> None:
+def test_an_arm_that_cannot_be_started_costs_the_others_nothing(stage: ProcedureRunner) -> None:
     stage.script = rejecting(2, "thp")
     methods = stage.conduct([cell("one", "thp", "mthp-64k")], {})
     assert [set(method.seen) for method in methods] == [{1, 2, 3}] * 2
@@ -612,13 +614,13 @@ def test_an_arm_that_cannot_be_started_costs_the_others_nothing(stage: Stage) ->
     assert states == {"base": "accepted", "mthp-64k": "accepted", "thp": "rejected"}
 
 
-def test_what_holds_for_several_arms_is_said_once(stage: Stage) -> None:
+def test_what_holds_for_several_arms_is_said_once(stage: ProcedureRunner) -> None:
     stage.script = lambda trial, number: "rejected"
     with pytest.raises(HugewiseError, match="do not count; the last: .* and .* could not be started: no room$"):
         stage.conduct([cell("one", "thp")], {})
 
 
-def test_a_try_that_failed_is_kept_also_when_the_next_one_counts(stage: Stage) -> None:
+def test_a_try_that_failed_is_kept_also_when_the_next_one_counts(stage: ProcedureRunner) -> None:
     stage.script = rejecting(1, "thp", 1)
     stage.conduct([cell("one", "thp")], {})
     first, *others = stage.folder.read().blocks
@@ -626,7 +628,7 @@ def test_a_try_that_failed_is_kept_also_when_the_next_one_counts(stage: Stage) -
     assert all((other.unstarted, other.late) == ({}, ()) for other in others)
 
 
-def test_a_baseline_that_cannot_be_started_leaves_no_pair_but_a_record(stage: Stage) -> None:
+def test_a_baseline_that_cannot_be_started_leaves_no_pair_but_a_record(stage: ProcedureRunner) -> None:
     stage.script = rejecting(1, "base")
     stage.conduct([cell("one", "thp", "mthp-64k")], {})
     first, *_ = stage.folder.read().blocks
@@ -634,7 +636,7 @@ def test_a_baseline_that_cannot_be_started_leaves_no_pair_but_a_record(stage: St
     assert {block for block, _, arm, _ in stage.ran if arm == "thp"} >= {1}  # the others still had their turn
 
 
-def test_what_could_not_be_started_is_known_after_a_kill_within_the_block(stage: Stage) -> None:
+def test_what_could_not_be_started_is_known_after_a_kill_within_the_block(stage: ProcedureRunner) -> None:
     """The record is written when it happens: whoever ends the run then does not choose its blocks."""
     lost, next_one = (trial.arm for trial in design.order(SEED, 1, ["base", "thp"]))
     killed = raising(KilledError(), lambda trial: trial.block == 1)
@@ -650,7 +652,7 @@ def test_what_could_not_be_started_is_known_after_a_kill_within_the_block(stage:
 
 
 def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: ProcedureRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
     def together(
@@ -679,7 +681,7 @@ def test_in_a_duet_the_arm_at_fault_is_the_one_that_could_not_be_started(
 
 
 @pytest.mark.parametrize("pause", [1, 10_000])
-def test_an_attempt_under_way_when_hugewise_ended_is_known(stage: Stage, pause: float) -> None:
+def test_an_attempt_under_way_when_hugewise_ended_is_known(stage: ProcedureRunner, pause: float) -> None:
     """Made anew within the window, or lost with its block: whose it was stands in the run's log."""
     stage.script = raising(KilledError(), lambda trial: (trial.block, trial.arm) == (2, "thp"))
     with pytest.raises(KilledError):
@@ -695,7 +697,7 @@ def test_an_attempt_under_way_when_hugewise_ended_is_known(stage: Stage, pause: 
     assert all(one.redone == () for one in blocks[2:])
 
 
-def test_a_rejected_try_without_its_record_is_a_late_start_all_the_same(stage: Stage) -> None:
+def test_a_rejected_try_without_its_record_is_a_late_start_all_the_same(stage: ProcedureRunner) -> None:
     """Killed between the two; and runs that were made before there were such records."""
     stage.script = rejecting(1, "thp", 1)
     stage.conduct([cell("one", "thp")], {})
@@ -708,7 +710,7 @@ WEEK = 7 * 86400.0
 
 @of(STUDY.replace("blocks = 3", 'blocks = 4\ntime = "100s"'))
 @pytest.mark.parametrize("jump", [WEEK, -WEEK])
-def test_a_clock_that_is_set_within_a_block_ends_no_run(stage: Stage, jump: float) -> None:
+def test_a_clock_that_is_set_within_a_block_ends_no_run(stage: ProcedureRunner, jump: float) -> None:
     """Nor are seeds revealed by it, or what a block takes mistaken."""
 
     def script(trial: Trial, _: int) -> str:
@@ -724,7 +726,7 @@ def test_a_clock_that_is_set_within_a_block_ends_no_run(stage: Stage, jump: floa
 
 @of(STUDY.replace("blocks = 3", 'blocks = 100\ntime = "7s"'))
 @pytest.mark.parametrize("jump", [WEEK, -WEEK])
-def test_a_clock_that_is_set_prolongs_no_run(stage: Stage, jump: float) -> None:
+def test_a_clock_that_is_set_prolongs_no_run(stage: ProcedureRunner, jump: float) -> None:
     def script(trial: Trial, _: int) -> str:
         stage.jump += jump / 4
         if trial.block == 2:
@@ -741,7 +743,7 @@ def test_a_clock_that_is_set_prolongs_no_run(stage: Stage, jump: float) -> None:
 
 
 @pytest.mark.parametrize("jump", [WEEK, -WEEK])
-def test_the_window_of_an_open_block_is_not_told_by_a_clock_that_is_set(stage: Stage, jump: float) -> None:
+def test_the_window_of_an_open_block_is_not_told_by_a_clock_that_is_set(stage: ProcedureRunner, jump: float) -> None:
     for paused, state in ((10.0, "complete"), (301.0, "incomplete")):
         block = len(stage.folder.read().blocks) + 1
         stage.script = raising(KilledError(), lambda trial, block=block: (trial.block, trial.order) == (block, 1))  # type: ignore[misc]
@@ -755,7 +757,7 @@ def test_the_window_of_an_open_block_is_not_told_by_a_clock_that_is_set(stage: S
         assert stage.folder.read().blocks[block - 1].state == state
 
 
-def test_a_block_whose_records_are_ahead_of_the_clock_is_not_gone_on_with(stage: Stage) -> None:
+def test_a_block_whose_records_are_ahead_of_the_clock_is_not_gone_on_with(stage: ProcedureRunner) -> None:
     """In another time namespace the seconds since boot are others: how long it was broken off is not known."""
     stage.now = 700_000.0
     stage.script = raising(KilledError(), lambda trial: trial.order == 1)
@@ -768,7 +770,7 @@ def test_a_block_whose_records_are_ahead_of_the_clock_is_not_gone_on_with(stage:
     assert "the clock is behind its records" in (first.reason or "")
 
 
-def test_a_session_in_another_boot_has_a_clock_of_its_own(stage: Stage) -> None:
+def test_a_session_in_another_boot_has_a_clock_of_its_own(stage: ProcedureRunner) -> None:
     """The seconds since boot begin anew: what was spent is told from each session's own."""
     stage.now = 50_000.0
     stage.conduct([cell("one", "thp")], {("one", "thp"): 1})
@@ -783,7 +785,7 @@ def test_a_session_in_another_boot_has_a_clock_of_its_own(stage: Stage) -> None:
     assert stage.folder.read().active_seconds == spent + 3.0
 
 
-def test_an_attempt_that_is_lost_is_not_made_again_and_costs_the_others_nothing(stage: Stage) -> None:
+def test_an_attempt_that_is_lost_is_not_made_again_and_costs_the_others_nothing(stage: ProcedureRunner) -> None:
     stage.script = raising(AttemptLostError("killed"), lambda trial: (trial.block, trial.arm) == (2, "thp"))
     methods = stage.conduct([cell("one", "thp", "mthp-64k")], {})
     assert [set(method.seen) for method in methods] == [{1, 3, 4}, {1, 2, 3}]
@@ -800,7 +802,7 @@ def test_an_attempt_that_is_lost_is_not_made_again_and_costs_the_others_nothing(
         assert not bad or "an attempt of thp was lost in 1 of 3 blocks: killed" in (pairs.refusal(3) or "")
 
 
-def test_a_lost_attempt_stays_lost_when_the_run_is_killed_within_its_block(stage: Stage) -> None:
+def test_a_lost_attempt_stays_lost_when_the_run_is_killed_within_its_block(stage: ProcedureRunner) -> None:
     first, second = (trial.arm for trial in design.order(SEED, 1, ["base", "thp"]))
 
     def script(trial: Trial, _: int) -> str:
@@ -817,7 +819,7 @@ def test_a_lost_attempt_stays_lost_when_the_run_is_killed_within_its_block(stage
 
 
 @of(DUET)
-def test_a_lost_attempt_of_a_duet_ends_its_block(stage: Stage) -> None:
+def test_a_lost_attempt_of_a_duet_ends_its_block(stage: ProcedureRunner) -> None:
     lost = AttemptLostError("killed")
     lost.arm = "thp"
     stage.script = raising(lost, lambda trial: (trial.block, trial.arm) == (1, "thp"))
@@ -829,7 +831,7 @@ def test_a_lost_attempt_of_a_duet_ends_its_block(stage: Stage) -> None:
 
 @pytest.mark.parametrize("under_way", [True, False])
 def test_an_open_block_is_replaced_when_page_settings_were_changed_before_it_goes_on(
-    stage: Stage, under_way: bool
+    stage: ProcedureRunner, under_way: bool
 ) -> None:
     first, second = (trial.arm for trial in design.order(SEED, 1, ["base", "thp"]))
     if under_way:
@@ -853,7 +855,7 @@ def test_an_open_block_is_replaced_when_page_settings_were_changed_before_it_goe
     assert all(not each.lost for each in others)
 
 
-def test_an_open_block_goes_on_when_nothing_was_changed(stage: Stage) -> None:
+def test_an_open_block_goes_on_when_nothing_was_changed(stage: ProcedureRunner) -> None:
     stage.settings.initial = {"/sys/k": "never"}
     stage.left()
     rewritten(stage.folder.path, lambda records: [records[0] | {"settings": {"/sys/k": "never"}}, *records[1:]])
@@ -862,13 +864,13 @@ def test_an_open_block_goes_on_when_nothing_was_changed(stage: Stage) -> None:
     assert method.seen == [1, 2, 3]
 
 
-def test_an_estimate_says_of_which_cells_it_knows_nothing_yet(stage: Stage) -> None:
+def test_an_estimate_says_of_which_cells_it_knows_nothing_yet(stage: ProcedureRunner) -> None:
     """10 s of the first cell said nothing of the 4 minutes of the others."""
     stage.conduct([cell("one", "thp"), cell("two", "thp"), cell("three", "thp")], {})
     assert [event.unmeasured for event in stage.ended()][:4] == [2, 1, 0, 0]
 
 
-def test_a_block_that_ended_tells_the_open_comparisons_of_its_cell(stage: Stage) -> None:
+def test_a_block_that_ended_tells_the_open_comparisons_of_its_cell(stage: ProcedureRunner) -> None:
     """With an interval that may be looked at; what is decided is none, nor what has an interval at its end alone."""
     beside = [
         Sequential(Contrast(where, "thp", "base", LOWER), planned=planned, alpha=0.01, margin=0.01)
@@ -885,7 +887,7 @@ TIMED = STUDY.replace("blocks = 3", 'blocks = 40\ntime = "TIME"').replace(
 LEAST = known(least_pairs(0.01, 40))
 
 
-def shortages(stage: Stage, *cells: Cell) -> list[str]:
+def shortages(stage: ProcedureRunner, *cells: Cell) -> list[str]:
     """What is said of the time; a block of an arm and the baseline takes 2 s."""
     judging = [
         Sequential(Contrast(each.id, "thp", "base", LOWER), planned=40, alpha=0.01, margin=0.01) for each in cells
@@ -896,7 +898,7 @@ def shortages(stage: Stage, *cells: Cell) -> list[str]:
 
 
 @pytest.mark.parametrize("stage", [TIMED.replace("TIME", "15s")], indirect=True)
-def test_a_time_without_room_for_a_verdict_is_told_once_after_the_first_block(stage: Stage) -> None:
+def test_a_time_without_room_for_a_verdict_is_told_once_after_the_first_block(stage: ProcedureRunner) -> None:
     assert shortages(stage, cell("one", "thp")) == [
         f"after 1: about 7 pairs of each comparison fit into the time of 15.0 s, and a verdict takes at least {LEAST}:"
         " 1 min 00 s or more"
@@ -905,18 +907,18 @@ def test_a_time_without_room_for_a_verdict_is_told_once_after_the_first_block(st
 
 
 @pytest.mark.parametrize("stage", [TIMED.replace("TIME", f"{2 * LEAST - 1}s")], indirect=True)
-def test_a_time_that_is_a_little_short_is_told_when_it_is_known_what_a_block_takes(stage: Stage) -> None:
+def test_a_time_that_is_a_little_short_is_told_when_it_is_known_what_a_block_takes(stage: ProcedureRunner) -> None:
     (told,) = shortages(stage, cell("one", "thp"))
     assert told.startswith(f"after 3: about {LEAST - 1} pairs of each comparison fit")
 
 
 @pytest.mark.parametrize("stage", [TIMED.replace("TIME", f"{2 * LEAST}s")], indirect=True)
-def test_a_time_with_room_for_a_verdict_is_not(stage: Stage) -> None:
+def test_a_time_with_room_for_a_verdict_is_not(stage: ProcedureRunner) -> None:
     assert shortages(stage, cell("one", "thp")) == []
 
 
 @pytest.mark.parametrize("stage", [TIMED.replace("TIME", f"{2 * LEAST + 2}s")], indirect=True)
-def test_cells_share_the_time(stage: Stage) -> None:
+def test_cells_share_the_time(stage: ProcedureRunner) -> None:
     """The last comparison waits, and the first has all of the time."""
     (told,) = shortages(stage, cell("one", "thp"), cell("two", "thp"))
     assert told == (
@@ -928,7 +930,7 @@ def test_cells_share_the_time(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("stage", [TIMED.replace("TIME", f"{2 * LEAST + 8}s")], indirect=True)
-def test_what_waits_has_the_time_of_a_cell_that_is_given_up(stage: Stage) -> None:
+def test_what_waits_has_the_time_of_a_cell_that_is_given_up(stage: ProcedureRunner) -> None:
     stage.script = all_failing(stage, "one")
     told = shortages(stage, cell("one", "thp"), cell("two", "thp"))
     assert "two (thp) waits until the others are decided" in told[0]
@@ -941,7 +943,7 @@ UNJUDGED = TIMED.replace('method = "sequential"', 'method = "sequential"\nunjudg
 
 
 @pytest.mark.parametrize("stage", [UNJUDGED.replace("TIME", f"{2 * LEAST + 4}s")], indirect=True)
-def test_an_unjudged_arm_is_not_measured_while_what_it_stands_beside_waits(stage: Stage) -> None:
+def test_an_unjudged_arm_is_not_measured_while_what_it_stands_beside_waits(stage: ProcedureRunner) -> None:
     """It ends with the judged ones of its cell: measured alone, it would keep the cell open for ever."""
     one, two = cell("one", "thp"), cell("two", "mthp-64k", "thp")
     judging = [
@@ -956,7 +958,7 @@ def test_an_unjudged_arm_is_not_measured_while_what_it_stands_beside_waits(stage
 
 
 @pytest.mark.parametrize("stage", [TIMED.replace("sequential", "screening").replace("TIME", "15s")], indirect=True)
-def test_a_screening_has_no_verdict_to_be_short_of(stage: Stage) -> None:
+def test_a_screening_has_no_verdict_to_be_short_of(stage: ProcedureRunner) -> None:
     assert shortages(stage, cell("one", "thp")) == []
 
 

@@ -11,7 +11,7 @@ from hugewise.model.results import Verdict
 from hugewise.stats.heterogeneity import Own, Prior, TypicalEffect, confirm
 from hugewise.stats.sequential import Sequential
 from tests.build import known
-from tools.verification.scenes import CONTRAST, pair
+from tools.verification.block_streams import CONTRAST, pair
 
 FLEET = Prior("better", TypicalEffect(-0.10, 0.005, 9), 0.01, 10)
 

@@ -13,7 +13,7 @@ from hugewise.model.trial import Block
 from hugewise.stats.pairs import Inference, Pairs, against
 from hugewise.stats.sequential import Sequential
 from tests.build import known
-from tools.verification.scenes import CONTRAST, Fate, pair
+from tools.verification.block_streams import CONTRAST, Fate, pair
 
 
 def noise(count: int, mean: float = 0.0, sd: float = 0.05, seed: int = 1) -> list[float]:

@@ -7,7 +7,7 @@ import pytest
 
 from hugewise.stats import signflip
 from tools.verification import blocks, coverage
-from tools.verification.scenes import BlockScene
+from tools.verification.block_streams import BlockScene
 
 SOME = [
     number
@@ -39,8 +39,8 @@ def test_the_ends_of_early_stops() -> None:
 
 
 def test_a_scene_is_what_it_says() -> None:
-    scene = BlockScene(share=0.3, slower=0.1, arm=1.0)
-    made = list(scene.blocks(np.random.default_rng(1), 2000))
+    procedure = BlockScene(share=0.3, slower=0.1, arm=1.0)
+    made = list(procedure.blocks(np.random.default_rng(1), 2000))
     lost = [one for one in made if any(each.delivery.delivered is False for each in one.attempts)]
     assert {one.attempts[0].arm for one in made} == {"arm"}
     assert len(lost) / len(made) == pytest.approx(0.3, abs=0.03)

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from hugewise.model.scene import Places, Step, Write
+from hugewise.model.procedure import Places, Step, Write
 from hugewise.model.workload import ParameterValue
 from hugewise.workloads import _staged, integer_set
 from hugewise.workloads.integer_set import PROGRAMS, WORKLOAD
@@ -43,11 +43,11 @@ def test_a_formula_is_dimacs() -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_runs_pinned_on_its_inputs(name: str) -> None:
-    scene = WORKLOAD.scene(POOL, values(name), PLACES)
-    assert scene.timed.argv[:3] == ("taskset", "-c", "3")
-    assert scene.timed.argv[3] == (_staged.find(name) or name)
-    assert scene.timed.environment["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=2"
-    (moved,) = scene.before
+    procedure = WORKLOAD.procedure(POOL, values(name), PLACES)
+    assert procedure.timed.argv[:3] == ("taskset", "-c", "3")
+    assert procedure.timed.argv[3] == (_staged.find(name) or name)
+    assert procedure.timed.environment["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=2"
+    (moved,) = procedure.before
     assert isinstance(moved, Step)
     data = WORKLOAD.data(values(name, 0.001))
     acts = list(data.recipe(PLACES))
@@ -57,7 +57,7 @@ def test_a_program_runs_pinned_on_its_inputs(name: str) -> None:
 
 
 def test_a_search_is_deeper_at_a_larger_size() -> None:
-    depths = [WORKLOAD.scene(POOL, values("stockfish", size), PLACES).timed.argv[7] for size in (0.01, 1, 2.6)]
+    depths = [WORKLOAD.procedure(POOL, values("stockfish", size), PLACES).timed.argv[7] for size in (0.01, 1, 2.6)]
     assert depths == ["3", "13", "15"]
 
 

@@ -17,7 +17,7 @@ from hugewise.machine.probe import Load, LoadTurns
 from hugewise.model.design import TakingTurns, Visited
 from hugewise.model.pages import THP
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, Scene
+from hugewise.model.procedure import Places, Procedure
 from hugewise.workloads import _keyvalue, memcached, redis
 from hugewise.workloads._keyvalue import KeyValue
 from tests.build import known
@@ -34,8 +34,8 @@ BASE = treatment("base", 4096, knobs={f"{THP}/enabled": "never"})
 ADVISED = treatment("thp", 2 * MIB, advice="huge", environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"})
 
 
-def played(workload: KeyValue, treated: Treatment = BASE, **parameters: Any) -> Scene:
-    return workload.scene(treated, given(workload, **parameters), PLACES)
+def played(workload: KeyValue, treated: Treatment = BASE, **parameters: Any) -> Procedure:
+    return workload.procedure(treated, given(workload, **parameters), PLACES)
 
 
 def text(name: str) -> str:
@@ -50,21 +50,21 @@ def said(name: str, event: str | None = None, **more: Any) -> Said:
 
 @BOTH
 def test_one_server_a_cpu_and_a_client_that_waits_at_the_gate(workload: KeyValue) -> None:
-    scene = played(workload, keys=1000, pipeline=4)
-    assert [server.cpus for server in scene.servers] == [(0,), (2,)]
-    assert scene.gate is True
-    assert scene.timed.micro is True
-    assert scene.timed.proof == "live"
-    argv = scene.timed.argv
+    procedure = played(workload, keys=1000, pipeline=4)
+    assert [server.cpus for server in procedure.servers] == [(0,), (2,)]
+    assert procedure.gate is True
+    assert procedure.timed.micro is True
+    assert procedure.timed.proof == "live"
+    argv = procedure.timed.argv
     sockets = [argv[n + 1] for n, word in enumerate(argv) if word == "--server"]
     assert sockets == [f"unix:/r/{workload.name}-0", f"unix:/r/{workload.name}-1"]
-    for server, socket in zip(scene.servers, sockets, strict=True):
+    for server, socket in zip(procedure.servers, sockets, strict=True):
         assert socket.removeprefix("unix:") in server.argv
     assert argv[argv.index("--cpus") + 1] == "1,3"
     assert argv[argv.index("--pipeline") + 1] == "4"
     assert "--preload" in argv
     assert not {"--touch", "--rate", "--sla", "--tune"} & set(argv)
-    assert [step.name for step in scene.after] == ["told-0", "told-1"]
+    assert [step.name for step in procedure.after] == ["told-0", "told-1"]
 
 
 @BOTH
@@ -173,10 +173,10 @@ def test_an_image_needs_what_the_tool_of_memcached_is_written_with() -> None:
 def test_all_arms_run_the_same_command(workload: KeyValue) -> None:
     """But for what the treatment itself puts into the environment."""
     libc = {"allocator": "libc"} if workload is REDIS else {}
-    scenes = [played(workload, treated, **libc) for treated in (BASE, HUGE, POOL)]
-    assert all(scene.servers[0].argv == scenes[0].servers[0].argv for scene in scenes)
-    assert all(scene.timed == scenes[0].timed for scene in scenes)
-    base, _, pool = (dict(scene.servers[0].environment) for scene in scenes)
+    procedures = [played(workload, treated, **libc) for treated in (BASE, HUGE, POOL)]
+    assert all(procedure.servers[0].argv == procedures[0].servers[0].argv for procedure in procedures)
+    assert all(procedure.timed == procedures[0].timed for procedure in procedures)
+    base, _, pool = (dict(procedure.servers[0].environment) for procedure in procedures)
     tunables = pool.pop("GLIBC_TUNABLES").split(":")
     assert tunables[0] == "glibc.malloc.hugetlb=2"
     assert ":".join(tunables[1:]) == base.pop("GLIBC_TUNABLES")

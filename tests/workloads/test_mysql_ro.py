@@ -11,7 +11,7 @@ import pytest
 
 from hugewise.model.design import TakingTurns
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Part, Server, Step, Window, Write
+from hugewise.model.procedure import Part, Server, Step, Window, Write
 from hugewise.model.workload import Missing
 from hugewise.workloads import _mariadb, _outputs
 from hugewise.workloads.mysql_ro import WORKLOAD, data_bytes
@@ -32,7 +32,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def served(arm: Treatment, **parameters: Any) -> Server:
-    (server,) = WORKLOAD.scene(arm, given(WORKLOAD, **parameters), PLACES).servers
+    (server,) = WORKLOAD.procedure(arm, given(WORKLOAD, **parameters), PLACES).servers
     return server
 
 
@@ -80,11 +80,11 @@ def test_data_are_made_from_the_seed_by_a_server_that_ends_with_all_settled() ->
 
 
 def test_every_index_is_read_before_the_measured_part() -> None:
-    scene = WORKLOAD.scene(BASE, given(WORKLOAD, tables=2), PLACES)
-    assert [step.name for step in scene.warm] == ["warm", "warm-queries", "cpus", "begun"]
-    assert scene.warm[0].argv[-1] == "--execute=CHECK TABLE sbtest.sbtest1, sbtest.sbtest2"
-    assert scene.warm[0].expects == "status\tOK"
-    assert scene.window is None
+    procedure = WORKLOAD.procedure(BASE, given(WORKLOAD, tables=2), PLACES)
+    assert [step.name for step in procedure.warm] == ["warm", "warm-queries", "cpus", "begun"]
+    assert procedure.warm[0].argv[-1] == "--execute=CHECK TABLE sbtest.sbtest1, sbtest.sbtest2"
+    assert procedure.warm[0].expects == "status\tOK"
+    assert procedure.window is None
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_every_index_is_read_before_the_measured_part() -> None:
     ],
 )
 def test_the_client_asks_evenly_over_all_rows(test: str, words: set[str]) -> None:
-    argv = WORKLOAD.scene(BASE, given(WORKLOAD, test=test, threads=3, duration="7s"), PLACES).timed.argv
+    argv = WORKLOAD.procedure(BASE, given(WORKLOAD, test=test, threads=3, duration="7s"), PLACES).timed.argv
     assert argv[0] == "sysbench"
     common = {"--rand-type=uniform", "--rand-seed=1", "--threads=3", "--time=7", "--report-interval=1", "run"}
     assert common | words <= set(argv)
@@ -130,19 +130,21 @@ def test_in_turns_a_script_before_the_test_logs_every_transaction() -> None:
     assert isinstance(workload, TakingTurns)
     values = given(WORKLOAD, test="range", duration="7s")
     assert workload.turns_refused(values) is None
-    alone, scene = (WORKLOAD.scene(BASE, values, each) for each in (PLACES, msgspec.structs.replace(PLACES, idle=30.0)))
-    (written,) = scene.before
+    alone, procedure = (
+        WORKLOAD.procedure(BASE, values, each) for each in (PLACES, msgspec.structs.replace(PLACES, idle=30.0))
+    )
+    (written,) = procedure.before
     assert isinstance(written, Write)
-    assert scene.timed.argv[:2] == ("sysbench", f"{PLACES.data}/{written.path}")
-    assert isinstance(scene.enough, Write)
-    assert scene.timed.environment == {
+    assert procedure.timed.argv[:2] == ("sysbench", f"{PLACES.data}/{written.path}")
+    assert isinstance(procedure.enough, Write)
+    assert procedure.timed.environment == {
         "HUGEWISE_TEST": "oltp_read_only",
         "HUGEWISE_LOG": "/r/transactions",
-        "HUGEWISE_ENOUGH": f"{PLACES.data}/{scene.enough.path}",
+        "HUGEWISE_ENOUGH": f"{PLACES.data}/{procedure.enough.path}",
     }
-    assert scene.window == Window(1.0, 7.0)
-    assert "--time=43" in scene.timed.argv
-    assert set(alone.timed.argv) - set(scene.timed.argv) == {"oltp_read_only", "--time=7", "--report-interval=1"}
+    assert procedure.window == Window(1.0, 7.0)
+    assert "--time=43" in procedure.timed.argv
+    assert set(alone.timed.argv) - set(procedure.timed.argv) == {"oltp_read_only", "--time=7", "--report-interval=1"}
     assert (alone.before, alone.window, alone.enough, alone.timed.environment) == ((), None, None, {})
 
 

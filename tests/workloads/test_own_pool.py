@@ -85,9 +85,9 @@ def test_what_decides_how_much_is_read_from_the_words() -> None:
 
 def test_malloc_is_told_nothing_where_the_server_takes_the_pages_itself() -> None:
     own = given(WORKLOAD, server=POSTGRES, load=("ask",), own_pool=True, pool_bytes=64 << 20)
-    (server,) = WORKLOAD.scene(OWN, own, PLACES).servers
+    (server,) = WORKLOAD.procedure(OWN, own, PLACES).servers
     assert server.environment == {}
-    (beside,) = WORKLOAD.scene(POOL, own, PLACES).servers
+    (beside,) = WORKLOAD.procedure(POOL, own, PLACES).servers
     assert beside.environment["GLIBC_TUNABLES"] == "", "it would take pages of the pool as well"
     assert WORKLOAD.pool(OWN, own) == 64 << 20
     assert WORKLOAD.pool(BASE, own) == 0

@@ -1,4 +1,5 @@
-"""Scenes whose clients are on a host of their own: what listens where, who knows the password, and what runs there."""
+"""Procedures whose clients are on a host of their own: what listens where, who knows the password, and what runs
+there."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 from hugewise import workloads
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Parted, Places, RemoteEndpoint, Scene, Server, Step, Write
+from hugewise.model.procedure import Parted, Places, Procedure, RemoteEndpoint, Server, Step, Write
 from hugewise.model.workload import Launch
 from hugewise.workloads import _mariadb, _postgres
 from hugewise.workloads._mariadb import MariadbPrograms
@@ -59,22 +60,22 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 IDS = ["-".join([name, *given.keys()]) for name, given in CASES]
 
 
-def scene(name: str, given: Mapping[str, Any], places: Places = PLACES) -> Scene:
+def procedure(name: str, given: Mapping[str, Any], places: Places = PLACES) -> Procedure:
     workload = workloads.discover()[name]
     assert isinstance(workload, Parted)
-    found: Scene = workload.scene(BASE, values(name, **given), places)
+    found: Procedure = workload.procedure(BASE, values(name, **given), places)
     return found
 
 
-def steps(scene: Scene) -> Iterator[Step]:
-    yield from (step for step in scene.before if isinstance(step, Step))
-    yield from (server.ready for server in scene.servers if isinstance(server.ready, Step))
-    yield from scene.warm + scene.beside + scene.after
+def steps(procedure: Procedure) -> Iterator[Step]:
+    yield from (step for step in procedure.before if isinstance(step, Step))
+    yield from (server.ready for server in procedure.servers if isinstance(server.ready, Step))
+    yield from procedure.warm + procedure.beside + procedure.after
 
 
-def said(scene: Scene) -> Iterator[str]:
+def said(procedure: Procedure) -> Iterator[str]:
     """All that any account sees in a process list."""
-    started: list[Server | Step | Launch] = [*scene.servers, *steps(scene), scene.timed]
+    started: list[Server | Step | Launch] = [*procedure.servers, *steps(procedure), procedure.timed]
     for each in started:
         yield from each.argv
         yield from (f"{name}={value}" for name, value in each.environment.items())
@@ -82,7 +83,7 @@ def said(scene: Scene) -> Iterator[str]:
 
 @pytest.mark.parametrize(("name", "given"), CASES, ids=IDS)
 def test_the_password_is_in_private_files_alone(name: str, given: Mapping[str, Any]) -> None:
-    found = scene(name, given)
+    found = procedure(name, given)
     assert not [word for word in said(found) if PASSWORD in word]
     writes = [act for act in found.before if isinstance(act, Write) and PASSWORD in act.text]
     assert all(write.private for write in writes)
@@ -95,7 +96,7 @@ def test_the_password_is_in_private_files_alone(name: str, given: Mapping[str, A
 
 @pytest.mark.parametrize(("name", "given"), CASES, ids=IDS)
 def test_servers_listen_at_the_address_towards_the_client_alone(name: str, given: Mapping[str, Any]) -> None:
-    found = scene(name, given)
+    found = procedure(name, given)
     for server in found.servers:
         words = " ".join(server.argv)
         assert FAR.address in words
@@ -107,7 +108,7 @@ def test_servers_listen_at_the_address_towards_the_client_alone(name: str, given
 def test_the_timed_client_and_its_warm_up_know_the_way_there_and_nothing_of_here(
     name: str, given: Mapping[str, Any]
 ) -> None:
-    found = scene(name, given)
+    found = procedure(name, given)
     timed = " ".join([*found.timed.argv, *found.timed.environment.values()])
     assert FAR.address in timed
     assert str(FAR.ports[0]) in timed
@@ -120,7 +121,7 @@ def test_the_timed_client_and_its_warm_up_know_the_way_there_and_nothing_of_here
 
 @pytest.mark.parametrize(("name", "given"), CASES, ids=IDS)
 def test_without_such_a_host_nothing_of_it_is_there(name: str, given: Mapping[str, Any]) -> None:
-    here = scene(name, given, msgspec.structs.replace(PLACES, far=None))
+    here = procedure(name, given, msgspec.structs.replace(PLACES, far=None))
     assert not [word for word in said(here) if "10.0.1." in word or "/far/" in word]
     assert not [act for act in here.before if isinstance(act, Write) and act.private]
     assert all(isinstance(server, Server) and "/there" not in " ".join(server.argv) for server in here.servers)

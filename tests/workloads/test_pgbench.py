@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hugewise.model.design import TakingTurns
-from hugewise.model.scene import Part, Step, Window, Write
+from hugewise.model.procedure import Part, Step, Window, Write
 from hugewise.workloads import _outputs, _postgres
 from hugewise.workloads._outputs import measured
 from hugewise.workloads._pgbench_script import quota
@@ -212,16 +212,16 @@ GROWS = {"transactions_made", "database_grew_bytes", "wal_grew_bytes", "checkpoi
 def test_work_is_given_in_equal_shares_and_nothing_comes_by_the_servers_clock() -> None:
     _need_postgres()
     values = given(WORKLOAD, clients=4, transactions=1001, lead="5s", shared_buffers="64m")
-    scene = WORKLOAD.scene(BASE, values, PLACES)
-    assert scene.window == Window(5.0, 0.0, quota(251, 4))
-    assert {"--define=left=252", "--define=share=251"} < {*scene.timed.argv}
-    chosen = _options(scene.servers[0].argv)
+    procedure = WORKLOAD.procedure(BASE, values, PLACES)
+    assert procedure.window == Window(5.0, 0.0, quota(251, 4))
+    assert {"--define=left=252", "--define=share=251"} < {*procedure.timed.argv}
+    chosen = _options(procedure.servers[0].argv)
     assert (chosen["autovacuum"], chosen["checkpoint_timeout"]) == ("off", "1d")
     assert int(chosen["max_wal_size"].removesuffix("kB")) >= 1 << 20
-    timed = _options(WORKLOAD.scene(BASE, given(WORKLOAD, shared_buffers="64m"), PLACES).servers[0].argv)
+    timed = _options(WORKLOAD.procedure(BASE, given(WORKLOAD, shared_buffers="64m"), PLACES).servers[0].argv)
     assert "autovacuum" not in timed and timed["checkpoint_timeout"] == "10min"
     own = given(WORKLOAD, transactions=9, settings="checkpoint_timeout=5min")
-    assert _options(WORKLOAD.scene(BASE, own, PLACES).servers[0].argv)["checkpoint_timeout"] == "5min"
+    assert _options(WORKLOAD.procedure(BASE, own, PLACES).servers[0].argv)["checkpoint_timeout"] == "5min"
 
 
 def test_a_part_that_no_checkpoint_falls_into_is_as_long_after_one() -> None:
@@ -234,8 +234,8 @@ def test_a_part_that_no_checkpoint_falls_into_is_as_long_after_one() -> None:
         ({"duration": "10m"}, None),
         ({"settings": "full_page_writes=on"}, "on"),
     ):
-        scene = WORKLOAD.scene(BASE, given(WORKLOAD, shared_buffers="64m", **values), PLACES)
-        assert _options(scene.servers[0].argv).get("full_page_writes") == images, values
+        procedure = WORKLOAD.procedure(BASE, given(WORKLOAD, shared_buffers="64m", **values), PLACES)
+        assert _options(procedure.servers[0].argv).get("full_page_writes") == images, values
 
 
 def test_pages_have_room_for_their_first_update() -> None:
@@ -325,7 +325,7 @@ def _need_postgres() -> None:
 def test_the_treatment_reaches_the_server_in_its_own_way() -> None:
     _need_postgres()
     values = given(WORKLOAD, shared_buffers="976m", settings="wal_compression=off")
-    small, large = (WORKLOAD.scene(each, values, PLACES).servers[0] for each in (BASE, GIGANTIC))
+    small, large = (WORKLOAD.procedure(each, values, PLACES).servers[0] for each in (BASE, GIGANTIC))
     base, gigantic = _options(small.argv), _options(large.argv)
     assert base["huge_pages"] == "off"
     assert (gigantic.pop("huge_pages"), gigantic.pop("huge_page_size")) == ("on", "1048576kB")
@@ -341,13 +341,13 @@ def test_the_treatment_reaches_the_server_in_its_own_way() -> None:
 def test_the_clients_stay_for_the_proof() -> None:
     _need_postgres()
     values = given(WORKLOAD, duration="10s", lead="5s", clients=9)
-    scene = WORKLOAD.scene(BASE, values, PLACES)
-    assert scene.window is not None
-    lives = int(next(word for word in scene.timed.argv if word.startswith("--time=")).removeprefix("--time="))
-    assert lives >= scene.window.lead + scene.window.length + 2
-    frozen = WORKLOAD.scene(BASE, values, msgspec.structs.replace(PLACES, idle=33.0))
+    procedure = WORKLOAD.procedure(BASE, values, PLACES)
+    assert procedure.window is not None
+    lives = int(next(word for word in procedure.timed.argv if word.startswith("--time=")).removeprefix("--time="))
+    assert lives >= procedure.window.lead + procedure.window.length + 2
+    frozen = WORKLOAD.procedure(BASE, values, msgspec.structs.replace(PLACES, idle=33.0))
     assert f"--time={lives + 33}" in frozen.timed.argv
-    assert frozen.window == scene.window
+    assert frozen.window == procedure.window
 
 
 def test_the_scripts_are_pgbenchs_own_behind_a_warm_up() -> None:
@@ -356,7 +356,7 @@ def test_the_scripts_are_pgbenchs_own_behind_a_warm_up() -> None:
     for mode, name in (("tpcb", "tpcb-like"), ("select-only", "select-only")):
         shown = subprocess.run([pgbench, f"--show-script={name}"], capture_output=True, text=True, check=True)
         builtin = [line for line in shown.stderr.splitlines() if line and not line.startswith("--")]
-        (script,) = WORKLOAD.scene(BASE, given(WORKLOAD, mode=mode), PLACES).before
+        (script,) = WORKLOAD.procedure(BASE, given(WORKLOAD, mode=mode), PLACES).before
         assert isinstance(script, Write)
         lines = script.text.splitlines()
         assert lines[lines.index("\\else") + 1 : -1] == builtin
@@ -378,18 +378,18 @@ def test_data_differ_by_scale_and_version_alone() -> None:
 def test_analytic_queries_take_turns_and_each_client_does_all_of_them_as_often() -> None:
     _need_postgres()
     values = given(WORKLOAD, mode="analytic", clients=2, transactions=11, lead="5s", shared_buffers="64m")
-    scene = WORKLOAD.scene(BASE, values, PLACES)
-    assert scene.window == Window(5.0, 0.0, quota(10, 2)), "11 over two clients: two rounds of five each"
-    assert "--define=query=0" in scene.timed.argv
-    (script,) = scene.before
+    procedure = WORKLOAD.procedure(BASE, values, PLACES)
+    assert procedure.window == Window(5.0, 0.0, quota(10, 2)), "11 over two clients: two rounds of five each"
+    assert "--define=query=0" in procedure.timed.argv
+    (script,) = procedure.before
     assert isinstance(script, Write)
     turns = [line for line in script.text.splitlines() if ":query =" in line]
     assert turns == [rf"\{'if' if number == 0 else 'elif'} :query = {number}" for number in range(5)]
-    chosen = _options(scene.servers[0].argv)
+    chosen = _options(procedure.servers[0].argv)
     assert (chosen["max_parallel_workers_per_gather"], chosen["jit"], chosen["work_mem"]) == ("0", "off", "65536kB")
     own = given(WORKLOAD, mode="analytic", settings="work_mem=1MB")
-    assert _options(WORKLOAD.scene(BASE, own, PLACES).servers[0].argv)["work_mem"] == "1MB"
+    assert _options(WORKLOAD.procedure(BASE, own, PLACES).servers[0].argv)["work_mem"] == "1MB"
     short = given(WORKLOAD, mode="select-only", clients=2, transactions=11, lead="5s", shared_buffers="64m")
-    assert WORKLOAD.scene(BASE, short, PLACES).window == Window(5.0, 0.0, quota(6, 2))
+    assert WORKLOAD.procedure(BASE, short, PLACES).window == Window(5.0, 0.0, quota(6, 2))
     assert WORKLOAD.memory(BASE, values) > WORKLOAD.memory(BASE, short), "hashes and sorts of its own"
     assert WORKLOAD.turns_refused(given(WORKLOAD, mode="analytic")) is None, "nothing grows"

@@ -11,7 +11,7 @@ from hugewise.errors import StudyError
 from hugewise.model.design import refusal
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import OutputReady, Places, PortReady, Step
+from hugewise.model.procedure import OutputReady, Places, PortReady, Step
 from hugewise.model.workload import ParameterValue
 from hugewise.plan.cells import resolve
 from hugewise.workloads import discover
@@ -28,36 +28,36 @@ def values(**more: Any) -> dict[str, ParameterValue]:
 
 
 def test_ports_and_folders_are_filled_in_and_no_other_braces_mean_anything() -> None:
-    scene = WORKLOAD.scene(BASE, values(fill=("fill", "{folder}", "{fold}", "{{port}}")), PLACES)
-    (server,) = scene.servers
+    procedure = WORKLOAD.procedure(BASE, values(fill=("fill", "{folder}", "{fold}", "{{port}}")), PLACES)
+    (server,) = procedure.servers
     assert server.argv == ("serve", "--port", "4711", "--dir=/dev/shm/x/data/a", '{"a": 1}')
-    assert scene.timed.argv == ("ask", "127.0.0.1:4711")
-    (fill,) = scene.warm
+    assert procedure.timed.argv == ("ask", "127.0.0.1:4711")
+    (fill,) = procedure.warm
     assert fill.argv == ("fill", "/dev/shm/x/data", "{fold}", "{4711}")
-    assert {server.cwd, scene.timed.cwd, fill.cwd} == {"/home/me"}, "where its user called"
+    assert {server.cwd, procedure.timed.cwd, fill.cwd} == {"/home/me"}, "where its user called"
 
 
 def test_without_what_fills_it_nothing_runs_before_the_load() -> None:
-    scene = WORKLOAD.scene(BASE, values(), PLACES)
-    assert scene.warm == ()
-    assert scene.window is None
+    procedure = WORKLOAD.procedure(BASE, values(), PLACES)
+    assert procedure.warm == ()
+    assert procedure.window is None
 
 
 def test_the_treatment_reaches_the_server_and_not_the_load() -> None:
-    scene = WORKLOAD.scene(POOL, values(pool_bytes="64m"), PLACES)
-    (server,) = scene.servers
+    procedure = WORKLOAD.procedure(POOL, values(pool_bytes="64m"), PLACES)
+    (server,) = procedure.servers
     assert server.treated and server.named == "tree"
     assert server.environment["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=2"
-    assert scene.timed.environment == {}
+    assert procedure.timed.environment == {}
 
 
 def test_tunables_of_the_servers_own_stay_beside_those_of_the_treatment() -> None:
     own = values(environment=("GLIBC_TUNABLES=glibc.malloc.arena_max=1", "HOME={folder}"), pool_bytes="64m")
-    (server,) = WORKLOAD.scene(POOL, own, PLACES).servers
+    (server,) = WORKLOAD.procedure(POOL, own, PLACES).servers
     joined = "glibc.malloc.arena_max=1:glibc.malloc.hugetlb=2"
     assert server.environment == {"GLIBC_TUNABLES": joined, "HOME": "/dev/shm/x/data"}
     assert WORKLOAD.configuration(POOL, own) == ({"GLIBC_TUNABLES": joined}, ())
-    assert WORKLOAD.scene(BASE, own, PLACES).servers[0].environment["GLIBC_TUNABLES"] == "glibc.malloc.arena_max=1"
+    assert WORKLOAD.procedure(BASE, own, PLACES).servers[0].environment["GLIBC_TUNABLES"] == "glibc.malloc.arena_max=1"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_command_may_say_that_it_is_up_and_no_shell_reads_it() -> None:
 
 def test_the_port_that_such_a_command_asks_at_must_be_the_servers() -> None:
     def port(text: str, places: Places = PLACES) -> int | None:
-        (server,) = WORKLOAD.scene(BASE, values(ready=text), places).servers
+        (server,) = WORKLOAD.procedure(BASE, values(ready=text), places).servers
         return server.port
 
     assert port("exec:ask -p {port}") == 4711

@@ -55,11 +55,11 @@ def test_a_run_that_spec_did_not_validate_is_a_problem() -> None:
 
 def test_runcpu_is_called_as_documented(tmp_path: Path) -> None:
     values = {**VALUES, "spec": str(tmp_path), "config": "mine"}
-    scene = WORKLOAD.scene(BASE, values, PLACES)
-    assert scene.timed.argv[0] == f"{tmp_path}/bin/runcpu"
-    assert scene.timed.argv[-1] == "505.mcf_r"
-    assert {"--config=mine", "--nobuild", "--noreportable", "--output_format=csv"} <= set(scene.timed.argv)
-    assert (scene.timed.environment["SPEC"], WORKLOAD.account) == (str(tmp_path), "caller")
+    procedure = WORKLOAD.procedure(BASE, values, PLACES)
+    assert procedure.timed.argv[0] == f"{tmp_path}/bin/runcpu"
+    assert procedure.timed.argv[-1] == "505.mcf_r"
+    assert {"--config=mine", "--nobuild", "--noreportable", "--output_format=csv"} <= set(procedure.timed.argv)
+    assert (procedure.timed.environment["SPEC"], WORKLOAD.account) == (str(tmp_path), "caller")
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:

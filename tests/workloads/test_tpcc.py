@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hugewise.model.design import TakingTurns
-from hugewise.model.scene import Part, Places, Server, Step, Write
+from hugewise.model.procedure import Part, Places, Server, Step, Write
 from hugewise.workloads import _mariadb, _postgres, _tpcc, tpcc
 from hugewise.workloads._postgres import TOUCH
 from hugewise.workloads._tpcc import go_tpc, go_tpc_whole, sysbench
@@ -40,32 +40,32 @@ def said(timed: str, *, client: float = 0.1, lead: int = 1) -> Said:
 
 
 def test_go_tpc_reaches_postgres_by_its_socket_and_mariadb_on_the_loopback() -> None:
-    argv = WORKLOAD.scene(BASE, given(WORKLOAD, server="postgres"), PLACES).timed.argv
+    argv = WORKLOAD.procedure(BASE, given(WORKLOAD, server="postgres"), PLACES).timed.argv
     # lib/pq sorts its settings and takes the last host: the folder must sort after the dot.
     assert {"--host=.", "--conn-params=sslmode=disable&host=/r", "--ignore-error", "--interval=1s"} <= set(argv)
     assert sorted([".", "/r"])[-1] == "/r"
-    scene = WORKLOAD.scene(BASE, given(WORKLOAD, server="mariadb"), PLACES)
-    assert {"--host=127.0.0.1", "--port=15306", "--time=29s"} <= set(scene.timed.argv)
-    assert {"--bind-address=127.0.0.1", "--port=15306"} <= set(scene.servers[0].argv)
-    assert scene.window is not None
-    assert (scene.window.lead, scene.window.length) == (10, 15)
+    procedure = WORKLOAD.procedure(BASE, given(WORKLOAD, server="mariadb"), PLACES)
+    assert {"--host=127.0.0.1", "--port=15306", "--time=29s"} <= set(procedure.timed.argv)
+    assert {"--bind-address=127.0.0.1", "--port=15306"} <= set(procedure.servers[0].argv)
+    assert procedure.window is not None
+    assert (procedure.window.lead, procedure.window.length) == (10, 15)
 
 
 def test_sysbench_tpcc_runs_in_its_folder_by_sockets() -> None:
     values = given(WORKLOAD, server="postgres", sysbench_tpcc="/opt/tpcc")
-    launch = WORKLOAD.scene(BASE, values, PLACES).timed
+    launch = WORKLOAD.procedure(BASE, values, PLACES).timed
     assert launch.cwd == "/opt/tpcc"
     assert {"./tpcc.lua", "--pgsql-host=/r", "--scale=12", "--rand-seed=1", "--trx_level=RC"} <= set(launch.argv)
-    scene = WORKLOAD.scene(BASE, given(WORKLOAD, server="mariadb", sysbench_tpcc="/opt/tpcc"), PLACES)
-    assert "--mysql-socket=/r/mariadb.sock" in scene.timed.argv
-    assert "--skip-networking" in scene.servers[0].argv
-    (warm,) = (step for step in scene.warm if step.name == "warm")
+    procedure = WORKLOAD.procedure(BASE, given(WORKLOAD, server="mariadb", sysbench_tpcc="/opt/tpcc"), PLACES)
+    assert "--mysql-socket=/r/mariadb.sock" in procedure.timed.argv
+    assert "--skip-networking" in procedure.servers[0].argv
+    (warm,) = (step for step in procedure.warm if step.name == "warm")
     assert "tpcc.new_orders1" in warm.argv[-1]
 
 
 def test_pages_reach_each_server_in_its_own_way() -> None:
-    (maria,) = WORKLOAD.scene(POOL, given(WORKLOAD, server="mariadb"), PLACES).servers
-    (postgres,) = WORKLOAD.scene(POOL, given(WORKLOAD, server="postgres"), PLACES).servers
+    (maria,) = WORKLOAD.procedure(POOL, given(WORKLOAD, server="mariadb"), PLACES).servers
+    (postgres,) = WORKLOAD.procedure(POOL, given(WORKLOAD, server="postgres"), PLACES).servers
     assert "--large-pages" in maria.argv
     assert {"huge_pages=on", "huge_page_size=2048kB"} <= set(postgres.argv)
     assert (maria.named, postgres.named) == ("large", "shared")
@@ -76,12 +76,12 @@ def test_pages_reach_each_server_in_its_own_way() -> None:
 def test_the_lead_grows_with_the_clients_of_postgres_and_the_size_and_can_be_given() -> None:
     def lead(cpus: int = 1, **parameters: Any) -> float:
         places = msgspec.structs.replace(PLACES, sut=tuple(range(cpus)))
-        scene = WORKLOAD.scene(BASE, given(WORKLOAD, **parameters), places)
-        assert scene.window is not None
-        told = [step.argv for step in scene.warm if step.name == "lead"]
-        assert told == [("echo", f"{scene.window.lead:g}")], "who reads the seconds of the client is told of it"
-        assert f"--time={scene.window.lead + 15 + 4:g}s" in scene.timed.argv
-        return scene.window.lead
+        procedure = WORKLOAD.procedure(BASE, given(WORKLOAD, **parameters), places)
+        assert procedure.window is not None
+        told = [step.argv for step in procedure.warm if step.name == "lead"]
+        assert told == [("echo", f"{procedure.window.lead:g}")], "who reads the seconds of the client is told of it"
+        assert f"--time={procedure.window.lead + 15 + 4:g}s" in procedure.timed.argv
+        return procedure.window.lead
 
     assert lead(connections=9) > lead(connections=4) > lead(connections=4, cpus=2)
     assert lead(warehouses=33) > lead(warehouses=12)
@@ -92,8 +92,8 @@ def test_the_lead_grows_with_the_clients_of_postgres_and_the_size_and_can_be_giv
 
 @pytest.mark.parametrize(("more", "table"), [({}, "district"), ({"sysbench_tpcc": "/t"}, "district1")])
 def test_a_backend_of_postgres_touches_its_buffers_before_its_first_update(more: dict[str, str], table: str) -> None:
-    scene = WORKLOAD.scene(BASE, given(WORKLOAD, **more), PLACES)
-    (prewarm,) = (step for step in scene.warm if step.name == "prewarm")
+    procedure = WORKLOAD.procedure(BASE, given(WORKLOAD, **more), PLACES)
+    (prewarm,) = (step for step in procedure.warm if step.name == "prewarm")
     statements = prewarm.argv[prewarm.argv.index("-c") + 1 :: 2]
     assert "pg_prewarm" in statements[0], "what it touches is there before"
     function, trigger = statements[-2:]
@@ -105,7 +105,7 @@ def test_a_backend_of_postgres_touches_its_buffers_before_its_first_update(more:
 
 
 def test_the_redo_log_of_mariadb_is_written_round_once_before_its_pages_are_read() -> None:
-    redo, warm, *_ = WORKLOAD.scene(BASE, given(WORKLOAD, server="mariadb"), PLACES).warm
+    redo, warm, *_ = WORKLOAD.procedure(BASE, given(WORKLOAD, server="mariadb"), PLACES).warm
     assert (redo.name, warm.name) == ("redo", "warm")
     said = redo.argv[-1]
     assert said.startswith("--execute=USE tpcc; CREATE TABLE filler ") and said.endswith("; DROP TABLE filler")
@@ -312,12 +312,12 @@ WORK = {"server": "mariadb", "connections": 4, "transactions": 1002}
 
 
 def test_work_is_given_in_place_of_a_time_after_a_tenth_of_it_to_warm_up() -> None:
-    scene = WORKLOAD.scene(BASE, given(WORKLOAD, **WORK), PLACES)
-    assert scene.window is None
-    assert {"--count=1004", "--time=24h"} < {*scene.timed.argv}
-    (warm_up,) = (step for step in scene.warm if step.name == "warm-up")
+    procedure = WORKLOAD.procedure(BASE, given(WORKLOAD, **WORK), PLACES)
+    assert procedure.window is None
+    assert {"--count=1004", "--time=24h"} < {*procedure.timed.argv}
+    (warm_up,) = (step for step in procedure.warm if step.name == "warm-up")
     assert "--count=104" in warm_up.argv
-    timed = WORKLOAD.scene(BASE, given(WORKLOAD, server="mariadb"), PLACES).timed.argv
+    timed = WORKLOAD.procedure(BASE, given(WORKLOAD, server="mariadb"), PLACES).timed.argv
     assert not [word for word in timed if word.startswith("--count")]
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import pytest
 
-from hugewise.model.scene import Places, Step, Write
+from hugewise.model.procedure import Places, Step, Write
 from hugewise.workloads import x264
 from hugewise.workloads.x264 import WORKLOAD
 from tests.build.workloads import HUGE, POOL, Said, given
@@ -24,14 +24,14 @@ def written(scene_acts: object) -> dict[str, str]:
 
 
 def test_every_cpu_has_an_instance_that_transcodes_all_clips() -> None:
-    scene = WORKLOAD.scene(POOL, VALUES, PLACES)
-    files = written(scene.before)
+    procedure = WORKLOAD.procedure(POOL, VALUES, PLACES)
+    files = written(procedure.before)
     assert files["instances"] == (
         "3 xargs -a /s/data/instance-000 -L 1 env\n5 xargs -a /s/data/instance-001 -L 1 env\n"
     )
-    assert scene.timed.argv == ("xargs", "-a", "/s/data/instances", "-P", "2", "-L", "1", "taskset", "-c")
-    assert (scene.timed.cwd, scene.timed.proof) == ("/s/run", "twin")
-    assert scene.timed.environment == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}
+    assert procedure.timed.argv == ("xargs", "-a", "/s/data/instances", "-P", "2", "-L", "1", "taskset", "-c")
+    assert (procedure.timed.cwd, procedure.timed.proof) == ("/s/run", "twin")
+    assert procedure.timed.environment == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}
     lines = files["instance-001"].splitlines()
     assert len(lines) == 4
     assert lines[0] == (
@@ -42,16 +42,16 @@ def test_every_cpu_has_an_instance_that_transcodes_all_clips() -> None:
 
 
 def test_vod_is_two_passes_to_two_bits_a_second_for_each_pixel() -> None:
-    scene = WORKLOAD.scene(POOL, {**VALUES, "profile": "vod"}, PLACES)
-    lines = written(scene.before)["instance-000"].splitlines()
+    procedure = WORKLOAD.procedure(POOL, {**VALUES, "profile": "vod"}, PLACES)
+    lines = written(procedure.before)["instance-000"].splitlines()
     assert len(lines) == 8
     assert " -b:v 16588800 -passlogfile instance-000-003 -pass 1 -f null -" in lines[6]  # the published target
     assert lines[7].endswith("-pass 2 -progress out-000-003.progress -f h264 out-000-003.h264")
 
 
 def test_the_program_can_be_run_from_where_it_is() -> None:
-    scene = WORKLOAD.scene(POOL, {**VALUES, "copy_binary": False}, PLACES)
-    assert "/s/data/bin" not in written(scene.before)["instance-000"]
+    procedure = WORKLOAD.procedure(POOL, {**VALUES, "copy_binary": False}, PLACES)
+    assert "/s/data/bin" not in written(procedure.before)["instance-000"]
 
 
 def test_data_are_the_clips_and_a_reference_of_each() -> None:

@@ -28,8 +28,8 @@ from hugewise import reading, workloads
 from hugewise.analysis import budget
 from hugewise.analysis.forecast import FEWEST, TYPICAL, Row
 from hugewise.errors import StudyError
+from hugewise.model.procedure import Staged
 from hugewise.model.results import Comparison, Results, Verdict
-from hugewise.model.scene import Staged
 from hugewise.model.workload import Workload
 from hugewise.plan.cells import Resolved, resolve
 from hugewise.plan.plan import EVERY

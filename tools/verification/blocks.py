@@ -28,9 +28,9 @@ from hugewise.stats.method import Contrast, Decision
 from hugewise.stats.pairs import Pair, Pairs
 from hugewise.stats.sequential import Sequential
 from hugewise.stats.signflip import stopped
+from tools.verification.block_streams import CONTRAST, BlockScene, Fate, pair
 from tools.verification.candidate import CheckResult, Task
 from tools.verification.generators import autoregression, generator
-from tools.verification.scenes import CONTRAST, BlockScene, Fate, pair
 
 
 class UsableAlone(Sequential):

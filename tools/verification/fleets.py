@@ -23,9 +23,9 @@ from hugewise.stats import pooling
 from hugewise.stats.heterogeneity import FEWEST, Hosts
 from hugewise.stats.pooling import HostEstimate, estimate_of
 from hugewise.stats.sequential import Sequential
+from tools.verification.block_streams import CONTRAST, pair
 from tools.verification.candidate import CheckResult, Task
 from tools.verification.generators import generator
-from tools.verification.scenes import CONTRAST, pair
 
 HOSTS = 10
 DEVIATION = 0.05  # of a pair's log-ratio

@@ -22,9 +22,9 @@ from hugewise.stats.method import Method
 from hugewise.stats.screening import Screening
 from hugewise.stats.sequential import NotWorse, Sequential, Unjudged
 from hugewise.stats.signflip import verdict
+from tools.verification.block_streams import CONTRAST, attempt
 from tools.verification.candidate import CheckResult, Task
 from tools.verification.generators import generator
-from tools.verification.scenes import CONTRAST, attempt
 
 DROPPED, CLAIMED = 0.1, 0.05  # the error of a screening, and of the confirmation after it
 MARGIN, BUDGET = 0.02, 60

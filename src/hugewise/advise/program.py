@@ -24,7 +24,7 @@ from hugewise.machine import programs
 from hugewise.machine.loader import UntoldError, executed, gains, needed
 from hugewise.model.pages import PageSizes, PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, Staged
+from hugewise.model.procedure import Places, Staged
 from hugewise.model.workload import Direct, ParameterValue, Workload
 from hugewise.workloads import _mariadb
 from hugewise.workloads._micro import whole_pages
@@ -45,9 +45,11 @@ def program_of(workload: Workload, values: Mapping[str, ParameterValue]) -> tupl
     """
     if isinstance(workload, Staged):
         ports = tuple(range(_PORTS, _PORTS + workload.ports))
-        scene = workload.scene(_AS_IS, values, Places(data="/data", run="/run", ports=ports, sut=(0,), client=(0,)))
-        servers = [server for server in scene.servers if server.treated]
-        return servers[0].argv if servers else scene.timed.argv
+        procedure = workload.procedure(
+            _AS_IS, values, Places(data="/data", run="/run", ports=ports, sut=(0,), client=(0,))
+        )
+        servers = [server for server in procedure.servers if server.treated]
+        return servers[0].argv if servers else procedure.timed.argv
     return workload.launch(_AS_IS, values).argv if isinstance(workload, Direct) else ()
 
 

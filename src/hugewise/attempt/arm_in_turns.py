@@ -14,8 +14,8 @@ from pathlib import Path
 
 from hugewise.attempt.context import AttemptState
 from hugewise.attempt.outcome import Problem
+from hugewise.attempt.procedure import ProcedureError, ends
 from hugewise.attempt.service import ServiceDriver
-from hugewise.attempt.stage import StageError, ends
 from hugewise.attempt.turns import Side
 from hugewise.errors import HugewiseError
 from hugewise.host import freezer
@@ -45,30 +45,30 @@ class ArmInTurns:
     @property
     def fallen(self) -> bool:
         """Whether it takes no more turns."""
-        return self.early or self.work.play.problem is not None
+        return self.early or self.work.driver.problem is not None
 
-    def fall(self, error: StageError) -> None:
+    def fall(self, error: ProcedureError) -> None:
         """Its server is gone, and nothing of it counts: what is left is ended, as a client may wait for the server, and
         what is about to end cannot be frozen.
         """
-        self.work.play.problem = self.work.play.problem or Problem("failed", error.message)
+        self.work.driver.problem = self.work.driver.problem or Problem("failed", error.message)
         self.work.client.kill()
         self.work.leaf.kill()
 
     @property
-    def play(self) -> ServiceDriver | None:
+    def driver(self) -> ServiceDriver | None:
         """Of an arm with servers."""
-        return self.work.play if isinstance(self.work.play, ServiceDriver) else None
+        return self.work.driver if isinstance(self.work.driver, ServiceDriver) else None
 
     def freeze(self) -> None:
-        """Raises StageError."""
+        """Raises ProcedureError."""
         with self._answering():
             self.side.freeze()
         if self.frozen is None:
             self.frozen = time.monotonic()
 
     def thaw(self) -> None:
-        """Raises StageError."""
+        """Raises ProcedureError."""
         with self._answering():
             self.side.thaw()
         if self.frozen is not None:
@@ -88,11 +88,11 @@ class ArmInTurns:
             raise CannotTakeTurnsError(self.work, error.message) from error
 
     def wait(self, until: float) -> bool:
-        """Also True where its server has ended, or its clients have done what they were given to do. Raises StageError
-        when a command has what must not be frozen.
+        """Also True where its server has ended, or its clients have done what they were given to do. Raises
+        ProcedureError when a command has what must not be frozen.
         """
-        if self.play is not None:
-            return self._works(self.play, until) if self.play.fixed else self._serves(self.play, until)
+        if self.driver is not None:
+            return self._works(self.driver, until) if self.driver.fixed else self._serves(self.driver, until)
         if ends([], [self.side.running], until) or (self._leaving() and ends([], [self.side.running], None)):
             return True
         if (why := freezer.unfreezable_reason(self.work.leaf.processes())) is not None:
@@ -101,23 +101,25 @@ class ArmInTurns:
             )
         return False
 
-    def _works(self, play: ServiceDriver, until: float) -> bool:
+    def _works(self, driver: ServiceDriver, until: float) -> bool:
         """Whom it talks to is its own server, which stands still when it does."""
-        stages, processes = [play.stage], [self.side.running]
+        procedure_runners, processes = [driver.procedure_runner], [self.side.running]
         try:
-            return ends(stages, processes, until) or (self._leaving() and ends(stages, processes, None))
-        except StageError as error:
+            return ends(procedure_runners, processes, until) or (
+                self._leaving() and ends(procedure_runners, processes, None)
+            )
+        except ProcedureError as error:
             self.fall(error)
         return True
 
-    def _serves(self, play: ServiceDriver, until: float) -> bool:
+    def _serves(self, driver: ServiceDriver, until: float) -> bool:
         try:
-            if not ends([play.stage], [self.side.running], until):
-                return play.has_done()
-            if play.scene.window is None:  # it was to end when it has done its work
+            if not ends([driver.procedure_runner], [self.side.running], until):
+                return driver.has_done()
+            if driver.procedure.window is None:  # it was to end when it has done its work
                 return True
-            play.stage.check_again()
-        except StageError as error:
+            driver.procedure_runner.check_again()
+        except ProcedureError as error:
             self.fall(error)
         else:
             self.early = True
@@ -127,7 +129,7 @@ class ArmInTurns:
         """Look at its servers' pages; they may be gone."""
         try:
             how()
-        except StageError as error:
+        except ProcedureError as error:
             self.fall(error)
 
     def _leaving(self) -> bool:
@@ -143,14 +145,14 @@ class ArmInTurns:
         """
         if self.side.running.poll() is not None:
             return True
-        for pid in (self.work.leaf if self.play is None else self.work.client).processes():
+        for pid in (self.work.leaf if self.driver is None else self.work.client).processes():
             with suppress(OSError):
                 if Path(f"/proc/{pid}/exe").readlink().name != _PROBE:
                     return True
         return False
 
 
-class CannotTakeTurnsError(StageError):
+class CannotTakeTurnsError(ProcedureError):
     """An arm cannot take turns."""
 
     def __init__(self, work: AttemptState, message: str) -> None:

@@ -313,7 +313,7 @@ class AttemptState:
     after: noise.Snapshot | None = None
     knobs: Mapping[str, str] = field(default_factory=dict)
     launch: Launch | None = None  # known when the attempt is supplied
-    play: AttemptDriver = field(default_factory=AttemptDriver)
+    driver: AttemptDriver = field(default_factory=AttemptDriver)
     leaf: Contained = field(default_factory=Contained)  # of the system under test
     client: Contained = field(default_factory=Contained)
     events: list[probe.Event] = field(default_factory=list)
@@ -347,7 +347,7 @@ class AttemptState:
         """Whatever happened: nothing of the attempt lives on."""
         if self.aboard is not None:  # what runs in a guest goes with it
             self.aboard.close()
-        self.play.close()  # also of a guest: it may have servers on this host
+        self.driver.close()  # also of a guest: it may have servers on this host
         if self.held is not None:
             self.held.close()
         for leaf in (self.leaf, self.client):

@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from hugewise.attempt.outcome import Problem
-from hugewise.attempt.stage import StageError
+from hugewise.attempt.procedure import ProcedureError
 from hugewise.machine import noise, probe
 from hugewise.machine.machine import Machine, Running
-from hugewise.model.scene import Reading, RoleUse
+from hugewise.model.procedure import Reading, RoleUse
 
 
 class Surroundings(NamedTuple):
@@ -83,7 +83,7 @@ class AttemptDriver:
     def timed(self, *, failed: bool = False) -> None:
         """The timed command has ended."""
 
-    def fail(self, error: StageError) -> None:
+    def fail(self, error: ProcedureError) -> None:
         """The timed command was broken off."""
         self.problem = self.problem or Problem("failed", error.message)
 

@@ -167,7 +167,7 @@ def probes(
     """
     suffix = ".twin" if twin else ""
     if beside is None:
-        beside = AttemptDriver() if twin else works[0].play
+        beside = AttemptDriver() if twin else works[0].driver
     with ExitStack() as stack:
         meets = (len(works) > 1 or beside.gate) and all(work.boarded.meets for work in works)
         meeting = stack.enter_context(serving.Meeting()) if meets else None
@@ -204,7 +204,7 @@ def _said(work: AttemptState, job: probe.Job, status: int) -> list[probe.Event]:
         if "unknown field" in text:  # it has started nothing
             raise ProbeError(why, hint="it is of another version: make setup, and one of guests: make guest-probes")
         lost = AttemptLostError(f"{why}; whether the clock ran is not known", hint=f"see {job.told}")
-    lost.arm = None if work.play.visited else work.arm.name  # the client of all arms
+    lost.arm = None if work.driver.visited else work.arm.name  # the client of all arms
     raise lost
 
 
@@ -212,16 +212,16 @@ def _spec(
     group: Group, work: AttemptState, stdout: Path, stderr: Path, meeting: serving.Meeting | None, *, twin: bool
 ) -> tuple[probe.Spec, Machine]:
     """What the probe is told, and where."""
-    treatment, cell, start, play = work.arm.treatment, group.cell, work.command, work.play
+    treatment, cell, start, driver = work.arm.treatment, group.cell, work.command, work.driver
     pad = {"HUGEWISE_PAD": "x" * work.trial.environment_pad}
     added = {**start.environment, **pad}
-    environment, cwd, cpus = play.surroundings(added)
+    environment, cwd, cpus = driver.surroundings(added)
     places = work.boarded.places
     # A client's counters, and its pages, are not those of the system under test.
     software = tuple(counter.event for counter in COUNTERS if not counter.hardware)
     hardware = group.bench.events(work.trial.block, guest=work.arm.kernel is not None)
-    counters = () if twin or play.served else (*software, *hardware)
-    leaf = work.client if play.served else work.leaf
+    counters = () if twin or driver.served else (*software, *hardware)
+    leaf = work.client if driver.served else work.leaf
     # A micro-workload counts its timed region itself; the launcher counts the whole command.
     words = (
         *(("--counters", ",".join(counters)) if counters else ()),
@@ -236,7 +236,7 @@ def _spec(
         stderr=str(stderr),
         uid=None if cell.account is None else cell.account.pw_uid,
         gid=None if cell.account is None else cell.account.pw_gid,
-        thp_disable="none" if play.served else treatment.thp_disable,
+        thp_disable="none" if driver.served else treatment.thp_disable,
         cgroup_procs=tuple(str(path) for path in leaf.procs_files),
         cpus=places[work.trial.slot] if places else cpus,
         timeout_s=group.timeout,
@@ -248,7 +248,7 @@ def _spec(
         own_ipc=cleans_ipc(work.site.machine, cell.account),
         groups=groups_of(work.site.machine, cell.account),
     )
-    told, where = play.afar(spec, work.site.machine, added)
+    told, where = driver.afar(spec, work.site.machine, added)
     if not twin and unsampled(group, work) is None:
         told = msgspec.structs.replace(told, sample=group.bench.study.sampling.period)
     return told, where
@@ -260,5 +260,5 @@ def unsampled(group: Group, work: AttemptState) -> str | None:
         period=group.bench.study.sampling.period,
         emulated=work.site.machine.emulated,
         together=not group.alone(work),
-        far=work.play.elsewhere,
+        far=work.driver.elsewhere,
     )

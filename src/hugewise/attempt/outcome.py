@@ -28,7 +28,7 @@ from hugewise.machine.noise import Difference
 from hugewise.machine.probe import Count
 from hugewise.model.metric import COUNTERS, OPERATIONS, RATES, SUMS, WALL_US, Sum, label
 from hugewise.model.pages import PageTarget
-from hugewise.model.scene import Outputs, Reading, RoleUse, Staged
+from hugewise.model.procedure import Outputs, Reading, RoleUse, Staged
 from hugewise.model.trial import AttemptState, Delivery
 from hugewise.model.workload import Hearing, ParameterValue, Proof
 from hugewise.quantity import format_size
@@ -376,7 +376,7 @@ def staged(
     footprint: int | None,
     elsewhere: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """The outcome with what a stage says, which goes before what the timed command said.
+    """The outcome with what a procedure runner says, which goes before what the timed command said.
 
     `servers`: what the system under test used where that is not the timed command (whose counters are then of a client,
     and belong to nobody). `counted`: the servers' own counters in the measured part, or why there are none. `seconds`:

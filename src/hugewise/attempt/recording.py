@@ -120,7 +120,7 @@ _CHANGED = 0.02
 
 def stored(group: Group, work: AttemptState) -> Attempt:
     """The attempt as it is kept, from everything that its steps have found."""
-    bench, cell, arm, trial, play = group.bench, group.cell, work.arm, work.trial, work.play
+    bench, cell, arm, trial, driver = group.bench, group.cell, work.arm, work.trial, work.driver
     assert group.before is not None and group.after is not None
     host, change, timeless = noise.difference(group.before, group.after), work.change, work.site.machine.emulated
     proof = _proof(group, work, change)
@@ -159,19 +159,19 @@ def stored(group: Group, work: AttemptState) -> Attempt:
         # What happens to this host moves no count.
         disturbances=(
             *(() if timeless else disturbances(host, _rules(group))),
-            *play.marks,
+            *driver.marks,
             *launching.marks(found.sampled),
         ),
         environment_pad=trial.environment_pad,
-        peak_bytes=(sum(play.peaks) or result.peak_bytes) if work.cgroup_peak is None else work.cgroup_peak,
+        peak_bytes=(sum(driver.peaks) or result.peak_bytes) if work.cgroup_peak is None else work.cgroup_peak,
         pool_bytes=cell.workload.pool(arm.treatment, cell.given(arm)),
         exit_code=result.exit_code,
         signal=result.signal,
         covariates=group.covariates,
-        series=() if timeless else play.reading.series,
-        facts=play.facts(),
+        series=() if timeless else driver.reading.series,
+        facts=driver.facts(),
         guest=work.backed.facts,
-        begun=dict(play.begun) if play.served else _begun(work),
+        begun=dict(driver.begun) if driver.served else _begun(work),
         aged=_aged(group, host),
         laid={} if work.laid is None else context.summary(work.laid),
         sampled=found.sampled,
@@ -185,7 +185,7 @@ def _over_time(group: Group, work: AttemptState, state: str, cpu_s: float | None
     why = unsampled(group, work) or ("" if work.events else "nothing was launched")
     if state != "accepted" or not group.alone(work):
         return launching.OverTime(), why or f"the attempt was not accepted ({state})"
-    around = None if work.boarded.own else work.play.around  # which is by the clock of this host
+    around = None if work.boarded.own else work.driver.around  # which is by the clock of this host
     found = launching.over_time(work.events, around, cpu_s=cpu_s, base_size=work.site.base_size)
     if found.stored is not None:
         dataset.keep_samples(work.draft, found.stored)
@@ -244,9 +244,9 @@ def _of_others(group: Group, treatment: Treatment, coverage: Mapping[str, int]) 
 
 def _backed(group: Group, work: AttemptState, change: noise.Difference | None) -> Delivery:
     """What its pages are; where it took turns, both before and after them."""
-    if work.play.filled is None:
-        return _judged(group, work, work.play.coverage, change)
-    before, after = (_judged(group, work, seen, change) for seen in (work.play.filled, work.play.coverage))
+    if work.driver.filled is None:
+        return _judged(group, work, work.driver.coverage, change)
+    before, after = (_judged(group, work, seen, change) for seen in (work.driver.filled, work.driver.coverage))
     if before.delivered is not True:
         return msgspec.structs.replace(before, reason=f"before its turns: {before.reason}")
     demanded, first, last = group.cell.threshold(work.arm).share > 0, before.share or 0.0, after.share or 0.0
@@ -263,7 +263,7 @@ def _judged(
     cell, arm, command, site = group.cell, work.arm, work.command, work.site
     faults = work.cgroup_faults if work.cgroup_faults is not None else _faults(work.events)
     return outcome.coverage_proof(
-        seen if work.play.served else work.events,
+        seen if work.driver.served else work.events,
         work.twin,
         noise.coverage_from_counters(change, faults, site.base_size)
         if change is not None and group.alone(work)
@@ -281,32 +281,32 @@ def _judged(
 
 def _outcome(group: Group, work: AttemptState, change: noise.Difference | None, proof: Delivery) -> Outcome:
     """What came of it: each step adds what it knows, and goes before those above it."""
-    cell, play, command, site = group.cell, work.play, work.command, work.site
+    cell, driver, command, site = group.cell, work.driver, work.command, work.site
     # A client of servers has its own event with its figures, which the workload reads.
     elsewhere = group.bench.counting.elsewhere(work.trial.block) if work.arm.kernel is None else {}
     result = outcome.outcome(
         work.events,
-        micro=command.micro and not play.served,
+        micro=command.micro and not driver.served,
         timeout_s=group.timeout,
         success=command.success,
         elsewhere=elsewhere,
     )
-    around = change if play.around is None else noise.difference(*play.around)
+    around = change if driver.around is None else noise.difference(*driver.around)
     if around is not None:
         result = outcome.with_kernel_work(result, around, site.base_size, alone=group.alone(work))
     result = outcome.staged(
         result,
-        play.problem,
-        play.reading,
-        servers=play.use("sut") if play.served else None,
-        counted=play.counted,
-        seconds=play.seconds,
-        footprint=play.footprint,
+        driver.problem,
+        driver.reading,
+        servers=driver.use("sut") if driver.served else None,
+        counted=driver.counted,
+        seconds=driver.seconds,
+        footprint=driver.footprint,
         elsewhere=elsewhere,
     )
-    if play.peaks:
-        result = result.adding({"peak_bytes": max(play.peaks)})
-    if play.visited:
+    if driver.peaks:
+        result = result.adding({"peak_bytes": max(driver.peaks)})
+    if driver.visited:
         result = result.adding({"wall_s": None}, "one client was timed, which visited the servers of all arms")
     if isinstance(cell.workload, Hearing) and work.broken is None:  # what it said may have gone with its guest
         result = outcome.with_work(outcome.with_output(result, _heard(cell.workload, cell, work)))

@@ -26,14 +26,14 @@ from hugewise.attempt.context import AttemptState, Group, turn_knobs
 from hugewise.attempt.driver import AttemptDriver
 from hugewise.attempt.launching import probes
 from hugewise.attempt.outcome import Problem
+from hugewise.attempt.procedure import ProcedureError, ends
 from hugewise.attempt.service import ServiceDriver
-from hugewise.attempt.stage import StageError, ends
 from hugewise.attempt.turns import Side, Turn, take_turns
 from hugewise.files import storing
 from hugewise.machine import probe
 from hugewise.machine.machine import Running
 from hugewise.model.design import FixedWork, Visited, lasting, quiet
-from hugewise.model.scene import Part, Staged
+from hugewise.model.procedure import Part, Staged
 
 _LOAD = b'{"ev":"load"'
 _TO_BEGIN_S, _PAUSE_S = 10.0, 0.001
@@ -47,10 +47,10 @@ def turn_to(work: AttemptState) -> None:
 def leave_to_itself(work: AttemptState) -> None:
     """The arm is up: under which settings, and with which pages."""
     work.knobs = work.site.knobs.values()
-    play = work.play
+    driver = work.driver
     # Else when its clients have warmed up; or, of what takes its memory while it is asked, in the end.
-    if isinstance(play, ServiceDriver) and (play.visited or (play.fixed and play.scene.warm)):
-        play.look_first()
+    if isinstance(driver, ServiceDriver) and (driver.visited or (driver.fixed and driver.procedure.warm)):
+        driver.look_first()
 
 
 def quieten(group: Group) -> None:
@@ -70,16 +70,23 @@ def _keep_still(one: AttemptState) -> None:
 def launch(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Event]]:
     """Have the arms take turns; the events of each. That one of them cannot leaves all to be tried again."""
     try:
-        return _visit(group, works) if works[0].play.visited else _in_turns(group, works)
-    except StageError as error:
+        return _visit(group, works) if works[0].driver.visited else _in_turns(group, works)
+    except ProcedureError as error:
         for work in [error.work] if isinstance(error, CannotTakeTurnsError) else works:
-            work.play.problem = work.play.problem or Problem("rejected", error.message)
+            work.driver.problem = work.driver.problem or Problem("rejected", error.message)
         return [[] for _ in works]
 
 
-def _of(works: Sequence[AttemptState], error: StageError) -> AttemptState | None:
+def _of(works: Sequence[AttemptState], error: ProcedureError) -> AttemptState | None:
     """Whose server it is that is gone."""
-    return next((one for one in works if isinstance(one.play, ServiceDriver) and one.play.stage is error.stage), None)
+    return next(
+        (
+            one
+            for one in works
+            if isinstance(one.driver, ServiceDriver) and one.driver.procedure_runner is error.procedure_runner
+        ),
+        None,
+    )
 
 
 # -- one client visits all
@@ -94,16 +101,16 @@ class _Visiting(AttemptDriver):
     gate = True
 
     def timing(self, *, held: bool) -> Callable[[Sequence[Running]], None]:
-        stages = [play.stage for play in self.plays]
+        procedure_runners = [driver.procedure_runner for driver in self.plays]
 
         def alongside(processes: Sequence[Running]) -> None:
-            ends(stages, processes, None)
+            ends(procedure_runners, processes, None)
 
         return alongside
 
     def mark(self) -> None:
-        for play in self.plays:
-            play.mark()
+        for driver in self.plays:
+            driver.mark()
 
 
 def _visit(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Event]]:
@@ -115,33 +122,35 @@ def _visit(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Event
     while left and not found:
         try:
             found = dict(zip(map(id, left), _visits(group, works, left), strict=True))
-        except StageError as error:
+        except ProcedureError as error:
             if (fallen := _of(left, error)) is None:
                 raise
-            fallen.play.problem = Problem("failed", error.message)
+            fallen.driver.problem = Problem("failed", error.message)
             left.remove(fallen)
             for work in left:
-                work.play.begin_anew()
+                work.driver.begin_anew()
     return [found.get(id(work), []) for work in works]
 
 
 def _visits(group: Group, everyone: Sequence[AttemptState], works: Sequence[AttemptState]) -> list[list[probe.Event]]:
     """Have those of `works` visited, of all in the block; the events of each."""
     workload, slicing = group.cell.workload, group.slicing
-    plays = [work.play for work in works if isinstance(work.play, ServiceDriver)]
+    plays = [work.driver for work in works if isinstance(work.driver, ServiceDriver)]
     assert isinstance(workload, Visited) and group.rounds is not None and slicing is not None
     values = group.cell.values
     rounds = slicing.rounds(float(values["duration"]))  # type: ignore[arg-type]
     digits = {str(everyone.index(work)): str(number) for number, work in enumerate(works)}
     turns = "".join(digits.get(each, "") for each in "".join(itertools.islice(group.rounds, rounds)))
-    client = workload.visit(values, [play.stage.places for play in plays], turns, slicing.length, slicing.wash_out)
+    client = workload.visit(
+        values, [driver.procedure_runner.places for driver in plays], turns, slicing.length, slicing.wash_out
+    )
     for work in works:
         work.launch = client
     (events,) = probes(group, works[:1], "spec.json", EVENTS, twin=False, beside=_Visiting(plays))
     exited = outcome.last(events, probe.Exit)
     if exited is None or exited.code not in client.success:
-        for play in plays:  # it may have failed because a server is gone: whose is told
-            play.stage.check_again()
+        for driver in plays:  # it may have failed because a server is gone: whose is told
+            driver.procedure_runner.check_again()
     _hand_out([work.draft / EVENTS for work in works])
     return [events for _ in works]
 
@@ -170,7 +179,7 @@ class _Turning(AttemptDriver):
     def timing(self, *, held: bool) -> Callable[[Sequence[Running]], None]:
         def alongside(processes: Sequence[Running]) -> None:
             self.sides = [
-                ArmInTurns(work, Side((work.leaf, work.client) if work.play.served else (work.leaf,), process))
+                ArmInTurns(work, Side((work.leaf, work.client) if work.driver.served else (work.leaf,), process))
                 for work, process in zip(self.works, processes, strict=True)
             ]
             with ExitStack() as thawing:  # one that does not go on leaves no other frozen
@@ -185,11 +194,19 @@ class _Turning(AttemptDriver):
     def _wait(self, processes: Sequence[Running]) -> None:
         """Until all have ended, whatever becomes of servers meanwhile."""
         while True:
-            serving = {id(side.play.stage): side for side in self.sides if side.play is not None and not side.fallen}
+            serving = {
+                id(side.driver.procedure_runner): side
+                for side in self.sides
+                if side.driver is not None and not side.fallen
+            }
             try:
-                ends([side.play.stage for side in serving.values() if side.play is not None], processes, None)
-            except StageError as error:
-                serving[id(error.stage)].fall(error)
+                ends(
+                    [side.driver.procedure_runner for side in serving.values() if side.driver is not None],
+                    processes,
+                    None,
+                )
+            except ProcedureError as error:
+                serving[id(error.procedure_runner)].fall(error)
             else:
                 return
 
@@ -206,48 +223,50 @@ class _Turning(AttemptDriver):
         for side in self.sides:
             side.freeze()
         length, wash_out = slicing.length, slicing.length * slicing.wash_out
-        performances = [(side, side.play) for side in self.sides if side.play is not None]
+        performances = [(side, side.driver) for side in self.sides if side.driver is not None]
         if not performances:
             take_turns(self.sides, self._digits(None), length=length, wash_out=wash_out)
             return
         if performances[0][1].fixed:
             self._work(performances, length)
             return
-        window = performances[0][1].scene.window  # none: it ends by itself when it has done all that it was given to do
+        window = performances[0][
+            1
+        ].procedure.window  # none: it ends by itself when it has done all that it was given to do
         for number in self._digits(1):  # the leads: each connects and warms up under its own treatment
-            side, play = performances[number]
+            side, driver = performances[number]
             turn_to(side.work)
             if window is not None:
                 take_turns([side], [0], length=window.lead, wash_out=0.0)
             if not side.fallen:
-                side.look(partial(play.look_first, in_turns=True))
+                side.look(partial(driver.look_first, in_turns=True))
         _keep_still(self.sides[0].work)
-        for _, play in performances:
-            play.mark()
-            play.begin_work()
+        for _, driver in performances:
+            driver.mark()
+            driver.begin_work()
         left = {number for number, side in enumerate(self.sides) if not side.fallen}
         timed = window is not None and window.quota is None  # else until all have done their work
         rounds = slicing.rounds(window.length) if window is not None and timed else None
         order = (number for number in self._digits(rounds) if number in left) if left else ()
         taken = take_turns(self.sides, order, length=length, wash_out=0.0 if window is None else wash_out)
-        for number, (_, play) in enumerate(performances):
-            play.parts = tuple(_part(turn) for turn in taken if turn.player == number)
-            play.mark()
-        for side, play in performances:
+        for number, (_, driver) in enumerate(performances):
+            driver.parts = tuple(_part(turn) for turn in taken if turn.player == number)
+            driver.mark()
+        for side, driver in performances:
             if not side.fallen:
-                side.look(play.look)
-                play.let_end()
+                side.look(driver.look)
+                driver.let_end()
 
     def _work(self, performances: Sequence[tuple[ArmInTurns, ServiceDriver]], length: float) -> None:
         """Servers and what asks them have turns until that has done its work: all of it counts."""
-        for _, play in performances:
-            play.mark()
+        for _, driver in performances:
+            driver.mark()
         take_turns(self.sides, self._digits(None), length=length, wash_out=0.0)
-        for _, play in performances:
-            play.mark()
-        for side, play in performances:
+        for _, driver in performances:
+            driver.mark()
+        for side, driver in performances:
             if not side.fallen:
-                side.look(play.look)
+                side.look(driver.look)
 
     def _digits(self, rounds: int | None) -> Iterator[int]:
         return (int(digit) for each in itertools.islice(self.group.rounds or (), rounds) for digit in each)
@@ -263,9 +282,9 @@ def _in_turns(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Ev
     if not beside.sides:
         return found
     for events, side in zip(found, beside.sides, strict=True):
-        if side.early and side.play is not None:
-            ended = side.play.stage.how("its client ended before all turns were over", events)
-            side.play.problem = side.play.problem or Problem("failed", ended)
+        if side.early and side.driver is not None:
+            ended = side.driver.procedure_runner.how("its client ended before all turns were over", events)
+            side.driver.problem = side.driver.problem or Problem("failed", ended)
     return [_without_rests(events, side.rests) for events, side in zip(found, beside.sides, strict=True)]
 
 

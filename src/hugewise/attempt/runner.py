@@ -41,9 +41,9 @@ from hugewise.attempt import context, outcome, resident
 from hugewise.attempt.context import AttemptState, Disturbed, Group, RunContext, turn_knobs
 from hugewise.attempt.driver import CommandDriver, Surroundings
 from hugewise.attempt.launching import probes
+from hugewise.attempt.procedure import ProcedureError
 from hugewise.attempt.recording import stored
 from hugewise.attempt.service import ServiceDriver, idle
-from hugewise.attempt.stage import StageError
 from hugewise.beneath import DirFd
 from hugewise.errors import AttemptLostError, MachineError, UserError
 from hugewise.files import storing
@@ -57,7 +57,7 @@ from hugewise.machine.messages import parse_foreign
 from hugewise.model.age import pressed
 from hugewise.model.design import Layered
 from hugewise.model.host import Host
-from hugewise.model.scene import Staged
+from hugewise.model.procedure import Staged
 from hugewise.model.trial import BESIDE, Attempt, Trial
 from hugewise.model.workload import Direct
 from hugewise.plan.arms import Arm
@@ -351,19 +351,19 @@ def supply(group: Group) -> None:
             # What a person has in their environment, such as a token, is for their own commands.
             whole = not start.micro and (is_caller(cell.account) or boarded.own)
             before = Before(start.prepare, site.machine, work.draft, cell.account, cell.timeout)
-            work.play = CommandDriver(
+            work.driver = CommandDriver(
                 account=cell.account,
                 inherited=boarded.environment if whole else site.machine.environment,
                 cwd=boarded.cwd,
                 cpus=cell.cpus,
                 before=before if start.prepare else None,
             )
-            work.play.supply()
+            work.driver.supply()
             continue
         scratch = site.scratch(cell.storage)
         if isinstance(scratch, Scratch):  # of this host, where every cell has its account
             scratch = scratch.of(cell.stage_account)
-        work.play = play = ServiceDriver(
+        work.driver = driver = ServiceDriver(
             site=site,
             cell=cell,
             arm=work.arm,
@@ -377,8 +377,8 @@ def supply(group: Group) -> None:
             events=bench.events(work.trial.block, guest=work.arm.kernel is not None),
             far=work.boarded.far,
         )
-        play.supply()
-        work.launch = play.scene.timed
+        driver.supply()
+        work.launch = driver.procedure.timed
 
 
 def _have_reported(group: Group, work: AttemptState) -> None:
@@ -395,7 +395,7 @@ def serve(group: Group) -> None:
     for work in group.each():
         if group.resident:
             resident.turn_to(work)
-        work.play.serve()
+        work.driver.serve()
         if group.resident:
             resident.leave_to_itself(work)
     if group.resident:
@@ -405,7 +405,7 @@ def serve(group: Group) -> None:
 def launch(group: Group) -> None:
     """The probe starts the workload, holds its memory, scans it, and kills what is left."""
     group.started, begun = time.time(), time.monotonic()
-    works = [work for work in group.launched if work.play.problem is None]
+    works = [work for work in group.launched if work.driver.problem is None]
     if group.resident and len(works) < len(group.works):
         works = []  # all or none
     try:
@@ -421,9 +421,9 @@ def launch(group: Group) -> None:
         for work, events in zip(works, found, strict=True):
             work.events = events
         for work in works:
-            if work.play.problem is None:
+            if work.driver.problem is None:
                 exited = outcome.last(work.events, probe.Exit)
-                work.play.timed(failed=exited is None or exited.code not in work.command.success)
+                work.driver.timed(failed=exited is None or exited.code not in work.command.success)
 
 
 def _launch_apart(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Event]]:
@@ -442,14 +442,14 @@ def _launch_apart(group: Group, works: Sequence[AttemptState]) -> list[list[prob
 
 
 def _launch(group: Group, works: Sequence[AttemptState]) -> list[list[probe.Event]]:
-    """Run the timed commands of `works` at once; the events of each, empty where its stage failed meanwhile."""
+    """Run the timed commands of `works` at once; the events of each, empty where its procedure failed meanwhile."""
     if group.resident:
         return resident.launch(group, works) if works else []
     try:
         return probes(group, works, "spec.json", "events.jsonl", twin=False) if works else []
-    except StageError as error:
+    except ProcedureError as error:
         for work in works:
-            work.play.fail(error)
+            work.driver.fail(error)
         return [[] for _ in works]
 
 
@@ -483,13 +483,13 @@ def recheck(group: Group) -> None:
 def prove(group: Group) -> None:
     """Where processes came and went before the root's exit, an untimed twin of the attempt is scanned instead."""
     for work in group.launched:
-        work.play.conclude()
-        if work.play.problem is not None:
+        work.driver.conclude()
+        if work.driver.problem is not None:
             continue
         exited = outcome.last(work.events, probe.Exit)
         short_lived = work.command.proof == "exit" and exited is not None and exited.early_exits > 0
         if group.cell.proof_wanted(work.arm) and (work.command.proof == "twin" or short_lived):
-            work.play.supply()  # make on a tree that was built has nothing to do
+            work.driver.supply()  # make on a tree that was built has nothing to do
             work.twin = probes(group, [work], "twin-spec.json", "twin.jsonl", twin=True)[0]
 
 
@@ -503,8 +503,8 @@ def rest(group: Group) -> None:
 def dismiss(group: Group) -> None:
     """Stop the servers, see that they are gone, and remove the folders."""
     for work in group.works:
-        work.play.dismiss()
-    if served := [work for work in group.works if work.play.served and not work.boarded.own]:
+        work.driver.dismiss()
+    if served := [work for work in group.works if work.driver.served and not work.boarded.own]:
         group.after = noise.snapshot(group.bench.host)  # before, the servers' own pages would be taken for others'
         for work in served:
             work.after = group.after
@@ -522,14 +522,14 @@ def store(group: Group) -> None:
     earlier = group.bench.earlier[group.cell.id]
     for work in group.works:
         made = stored(group, work)
-        if same := work.play.reading.same:
+        if same := work.driver.reading.same:
             earlier[:] = telling(earlier, same)
             made = held(made, same, group.cell, (*earlier, *found))
         found.append(made)
     rejected = next((attempt for attempt in found if attempt.state == "rejected"), None)
     for work, attempt in zip(group.works, found, strict=True):
         if rejected is not None and attempt.state != "rejected":
-            problem = work.play.problem  # of its own: it stays known, though it is made again
+            problem = work.driver.problem  # of its own: it stays known, though it is made again
             why = f"{rejected.arm}{BESIDE}{rejected.reason}" if problem is None else problem.reason
             attempt = msgspec.structs.replace(attempt, state="rejected", reason=why)  # noqa: PLW2901
         if group.drift:  # said here, as the run may be killed before its block is closed as disturbed
@@ -541,7 +541,7 @@ def store(group: Group) -> None:
     # Together, as late as possible: a run that is killed between two of them begins the block anew.
     for work, attempt in zip(group.works, group.stored, strict=True):
         group.bench.folder.accept(work.draft, attempt)
-        if work.play.reading.same:
+        if work.driver.reading.same:
             earlier.append(attempt)
 
 

@@ -1,13 +1,14 @@
 """One attempt of a staged workload: what the runner's steps call, from laying out the data to reading the outputs.
 
-A performance never raises for what happens on its stage: `problem` says what went wrong and whether that was before the
-measured part (then the attempt is tried again) or in it (then it failed).
+A performance never raises for what happens on its procedure runner: `problem` says what went wrong and whether that
+was before the measured part (then the attempt is tried again) or in it (then it failed).
 
 The ends of an attempt's measured part: what both roles and the machine had counted at each.
 
-What a played scene left behind, for the workload that reads it.
+What a played procedure left behind, for the workload that reads it.
 
-Makes the data of staged workloads, once: their recipe is played on a stage of its own, and what came out is kept.
+Makes the data of staged workloads, once: their recipe is played on a procedure runner of its own, and what came out is
+kept.
 
 The memory of idle servers when khugepaged has looked at all of it: what a policy costs beside what it wins.
 
@@ -35,7 +36,7 @@ from hugewise.attempt import outcome
 from hugewise.attempt.context import AttemptState, Group
 from hugewise.attempt.driver import AttemptDriver, Surroundings
 from hugewise.attempt.outcome import Problem
-from hugewise.attempt.stage import RemoteClient, Stage, StageError
+from hugewise.attempt.procedure import ProcedureError, ProcedureRunner, RemoteClient
 from hugewise.errors import HugewiseError, ProbeError, SettingError
 from hugewise.files import storing
 from hugewise.host.knob import Settings
@@ -48,7 +49,7 @@ from hugewise.model.age import pressed
 from hugewise.model.design import FixedWork, Slicing, Visited
 from hugewise.model.host import number_of
 from hugewise.model.pages import THP
-from hugewise.model.scene import Data, Part, Parted, Places, Reading, RoleUse, Scene, Staged, Write, counted
+from hugewise.model.procedure import Data, Part, Parted, Places, Procedure, Reading, RoleUse, Staged, Write, counted
 from hugewise.model.workload import ParameterValue
 from hugewise.plan.arms import Arm
 from hugewise.plan.plan import Cell
@@ -130,9 +131,9 @@ class MarkedEnds:
 
 @dataclass
 class WorkloadOutputs:
-    """What an attempt left behind: `hugewise.model.scene.Outputs`."""
+    """What an attempt left behind: `hugewise.model.procedure.Outputs`."""
 
-    stage: Stage
+    procedure_runner: ProcedureRunner
     begin: float
     end: float
     sut: RoleUse
@@ -150,14 +151,14 @@ class WorkloadOutputs:
 
     def _said(self, *names: str) -> str:
         """What stands in the first of these files that has anything. Raises UnreadableError."""
-        return next(filter(None, (outcome.printed(self.stage.outputs / name) for name in names)), "")
+        return next(filter(None, (outcome.printed(self.procedure_runner.outputs / name) for name in names)), "")
 
     def files(self, pattern: re.Pattern[str]) -> Iterator[bytes]:
         """Regular files by name: of the run folder, or of the clients' own where they are elsewhere."""
-        far = self.stage.far
+        far = self.procedure_runner.far
         if far is not None:
             return far.machine.files(far.folder, pattern)
-        return self.stage.machine.files(self.stage.places.run, pattern)
+        return self.procedure_runner.machine.files(self.procedure_runner.places.run, pattern)
 
 
 # Beyond this share of its resident pages, faults in the measured part say that the system under test was not warm yet.
@@ -196,14 +197,16 @@ class ServiceDriver(AttemptDriver):
     counted: probe.Counters | str = "the measured part was not completed"  # of the servers, or why not
     _unheld: bool = False
     _counting: Counting | None = None
-    _stage: Stage | None = None
-    _scene: Scene | None = None
+    _stage: ProcedureRunner | None = None
+    _scene: Procedure | None = None
     _apart: RemoteClient | None = None
     _moments: MarkedEnds = field(default_factory=MarkedEnds)
 
     def surroundings(self, added: Mapping[str, str]) -> Surroundings:
-        places = self.stage.places
-        return Surroundings(self.stage.environment(added), places.run, places.client if self.served else places.sut)
+        places = self.procedure_runner.places
+        return Surroundings(
+            self.procedure_runner.environment(added), places.run, places.client if self.served else places.sut
+        )
 
     def afar(self, spec: probe.Spec, machine: Machine, added: Mapping[str, str]) -> tuple[probe.Spec, Machine]:
         return (spec, machine) if self._apart is None else (self._apart.spec(spec, added), self._apart.machine)
@@ -215,13 +218,13 @@ class ServiceDriver(AttemptDriver):
         return self.cell.workload
 
     @property
-    def scene(self) -> Scene:
+    def procedure(self) -> Procedure:
         """What is played; known once it is supplied."""
         assert self._scene is not None
         return self._scene
 
     @property
-    def stage(self) -> Stage:
+    def procedure_runner(self) -> ProcedureRunner:
         """Where it is played; there once it is supplied."""
         assert self._stage is not None
         return self._stage
@@ -232,7 +235,7 @@ class ServiceDriver(AttemptDriver):
         self.fixed = isinstance(workload, FixedWork)
 
     def supply(self) -> None:
-        """Lay out the data, decide on the scene, and run what comes before the servers."""
+        """Lay out the data, decide on the procedure, and run what comes before the servers."""
         machine = self.site.machine
         if self.kept is not None and isinstance(self.scratch, Scratch):
             data = dataset.lay_out(self.kept, self.scratch)
@@ -258,7 +261,7 @@ class ServiceDriver(AttemptDriver):
         places, self._scene = self._set(given, places)
         self.served = any(server.where == "machine" for server in self._scene.servers)
         self.gate = self._scene.gate
-        self._stage = Stage(
+        self._stage = ProcedureRunner(
             machine,
             self.outputs,
             places,
@@ -271,34 +274,34 @@ class ServiceDriver(AttemptDriver):
         )
         self._try(self._before, "rejected")
 
-    def _set(self, given: Mapping[str, ParameterValue], places: Places) -> tuple[Places, Scene]:
-        """The scene; where others have their turns meanwhile, one whose client outlasts them."""
+    def _set(self, given: Mapping[str, ParameterValue], places: Places) -> tuple[Places, Procedure]:
+        """The procedure; where others have their turns meanwhile, one whose client outlasts them."""
         if self.turns is None or self.visited:
-            return places, self.workload.scene(self.arm.treatment, given, places)
-        scene = self.workload.scene(self.arm.treatment, given, msgspec.structs.replace(places, idle=1.0))
-        if (window := scene.window) is None:  # its client ends when it has done its work, whoever has had turns
-            return places, scene
+            return places, self.workload.procedure(self.arm.treatment, given, places)
+        procedure = self.workload.procedure(self.arm.treatment, given, msgspec.structs.replace(places, idle=1.0))
+        if (window := procedure.window) is None:  # its client ends when it has done its work, whoever has had turns
+            return places, procedure
         places = msgspec.structs.replace(places, idle=self.turns.idle(window.lead, window.length))
-        return places, self.workload.scene(self.arm.treatment, given, places)
+        return places, self.workload.procedure(self.arm.treatment, given, places)
 
     def _make(self, data: Data, places: Places) -> None:
         anywhere = Contained()
-        stage = Stage(
+        procedure_runner = ProcedureRunner(
             self.site.machine, self.outputs, places, self.cell.stage_account, anywhere, anywhere, None, self.site.source
         )
         for path in data.inputs:
             self.site.machine.put("/", path.lstrip("/"), Path(path).read_bytes(), None, None)
         try:
-            stage.play(data.recipe(places))
+            procedure_runner.driver(data.recipe(places))
         finally:
-            stage.end()
+            procedure_runner.end()
 
     def _before(self) -> None:
-        for act in self.scene.before:
+        for act in self.procedure.before:
             if isinstance(act, Write):
-                self.stage.write(act)
+                self.procedure_runner.write(act)
             else:
-                self.stage.do(act)
+                self.procedure_runner.do(act)
 
     def serve(self) -> None:
         """Start the servers and warm them."""
@@ -309,14 +312,14 @@ class ServiceDriver(AttemptDriver):
                 # for its page cache than the others.
                 pool = self.workload.pool(self.arm.treatment, self.cell.given(self.arm))
                 self.sut.limit_memory(max(1 << 20, self.cell.memory - pool), swapping=pressed(self.cell.memory_age))
-            for server in self.scene.servers:
-                self.stage.start(server)
-            for step in self.scene.warm:
-                self.stage.do(step)
+            for server in self.procedure.servers:
+                self.procedure_runner.start(server)
+            for step in self.procedure.warm:
+                self.procedure_runner.do(step)
             if self.visited and isinstance(self.workload, Visited):
-                for step in self.workload.fill(self.cell.given(self.arm), self.stage.places):
-                    self.stage.do(step)
-            self.stage.check()
+                for step in self.workload.fill(self.cell.given(self.arm), self.procedure_runner.places):
+                    self.procedure_runner.do(step)
+            self.procedure_runner.check()
 
         self._try(serving, "rejected")
         if self.served and self.problem is None:
@@ -330,42 +333,44 @@ class ServiceDriver(AttemptDriver):
 
         One that cannot be held stores its keys within the measured part, and memory is whole only at its end.
         """
-        self._unheld = self.scene.gate and not held
-        if self.scene.window is None and (self._unheld or not self.scene.gate):
+        self._unheld = self.procedure.gate and not held
+        if self.procedure.window is None and (self._unheld or not self.procedure.gate):
             self.mark()
         look = (lambda: None) if self._unheld else self.look
-        return self.stage.attend(self.scene.window, self.mark, look, self.scene.beside, self.scene.enough)
+        return self.procedure_runner.attend(
+            self.procedure.window, self.mark, look, self.procedure.beside, self.procedure.enough
+        )
 
     def begin_work(self) -> None:
         """Its clients have warmed up: what is given to do may begin."""
-        if self.scene.window is not None and self.scene.window.quota is not None:
-            self.stage.write(self.scene.window.quota.begin)
+        if self.procedure.window is not None and self.procedure.window.quota is not None:
+            self.procedure_runner.write(self.procedure.window.quota.begin)
 
     def has_done(self) -> bool:
-        """Whether its clients were given work, and have done it. Raises StageError."""
-        quota = None if self.scene.window is None else self.scene.window.quota
-        return quota is not None and self.stage.has_done(quota)
+        """Whether its clients were given work, and have done it. Raises ProcedureError."""
+        quota = None if self.procedure.window is None else self.procedure.window.quota
+        return quota is not None and self.procedure_runner.has_done(quota)
 
     def let_end(self) -> None:
         """Its turns are over, and its memory was looked at."""
-        self.stage.let_end(self.scene.enough)
+        self.procedure_runner.let_end(self.procedure.enough)
 
     def mark(self) -> None:
         """The measured part begins or ends."""
         if self._moments.begun and self._counting is not None:
             self._count(self._counting.end)
-        sut = self.stage.tested.used() if self.fixed else self.sut.used()
+        sut = self.procedure_runner.tested.used() if self.fixed else self.sut.used()
         self._moments.mark(self.site, sut, self.client.used, self.far)
         if self._moments.first and self._counting is not None:
             self._count(self._counting.begin)
         if self._moments.whole:
             self.around = self._moments.host
-            whole = self.visited or self.fixed or not (self.served or self.scene.window is not None)
+            whole = self.visited or self.fixed or not (self.served or self.procedure.window is not None)
             self.seconds = None if whole else counted(self._parts)
 
     def _open_counters(self) -> None:
         faults = () if self.sut.used().faults is not None else ("page-faults",)
-        self._counting = Counting(self.stage.tested.processes(), (*faults, *self.events))
+        self._counting = Counting(self.procedure_runner.tested.processes(), (*faults, *self.events))
 
     def _count(self, act: Callable[[], None]) -> None:
         """Counters explain what is measured: an attempt that lacks them says why, and goes on."""
@@ -382,11 +387,11 @@ class ServiceDriver(AttemptDriver):
 
     def timed(self, *, failed: bool = False) -> None:
         """The timed command has ended; where it has `failed`, the reason may be that a server is about to be gone."""
-        if self.scene.window is None and not self._moments.whole:  # else its turns were over before
+        if self.procedure.window is None and not self._moments.whole:  # else its turns were over before
             self.mark()
         if self._counting is not None and self._moments.whole:
             self._count(self._take_counts)
-        self._try(self.stage.check_again if failed else self.stage.check, "failed")
+        self._try(self.procedure_runner.check_again if failed else self.procedure_runner.check, "failed")
 
     def _take_counts(self) -> None:
         assert self._counting is not None
@@ -400,25 +405,27 @@ class ServiceDriver(AttemptDriver):
         if not self.served or self.coverage or self.problem is not None:
             return
         try:
-            self.coverage = self.stage.scan()  # the proof first: walking every process's page tables takes longer
+            self.coverage = (
+                self.procedure_runner.scan()
+            )  # the proof first: walking every process's page tables takes longer
         except ProbeError as error:
             self.marks.append(f"no proof of its pages: {error.message}")
-        self.footprint, self.begun = self.stage.tested.footprint(), self.stage.tested.begotten()
+        self.footprint, self.begun = self.procedure_runner.tested.footprint(), self.procedure_runner.tested.begotten()
         if self.fixed:
-            self.peaks = self.stage.tested.peaks()
+            self.peaks = self.procedure_runner.tested.peaks()
 
     def look_first(self, *, in_turns: bool = False) -> None:
-        """See what backs the servers' memory when it is filled, and before they take turns. Raises StageError where
+        """See what backs the servers' memory when it is filled, and before they take turns. Raises ProcedureError where
         the timed command is there (`in_turns`) and a server is gone.
         """
         if not self.served or self.problem is not None:
             return
         self.filled = []
         try:
-            self.filled = self.stage.scan()
+            self.filled = self.procedure_runner.scan()
         except ProbeError as error:
             self.marks.append(f"no proof of its pages before its turns: {error.message}")
-        except StageError as error:
+        except ProcedureError as error:
             if in_turns:
                 raise
             self.problem = Problem("rejected", error.message)
@@ -433,7 +440,7 @@ class ServiceDriver(AttemptDriver):
     def conclude(self) -> None:
         """Look at the memory if that is still to be done, run what comes after, and read the outputs."""
         self._try(self.look, "failed")
-        self._try(lambda: [self.stage.do(step) for step in self.scene.after], "failed")
+        self._try(lambda: [self.procedure_runner.do(step) for step in self.procedure.after], "failed")
         if self.problem is not None or not self._moments.whole:
             return
         try:
@@ -457,7 +464,7 @@ class ServiceDriver(AttemptDriver):
         if self._stage is not None:
             try:
                 self._stage.stop()
-            except StageError as error:
+            except ProcedureError as error:
                 self.marks.append(error.message)
         self.scratch.clear()
         if self.far is not None:
@@ -502,21 +509,23 @@ class ServiceDriver(AttemptDriver):
         return not self.site.machine.emulated or name not in self.reading.of_time
 
     def _played(self) -> WorkloadOutputs:
-        return WorkloadOutputs(self.stage, *self._moments.ends, self.use("sut"), self.use("client"), self._parts)
+        return WorkloadOutputs(
+            self.procedure_runner, *self._moments.ends, self.use("sut"), self.use("client"), self._parts
+        )
 
     def _try(self, act: Callable[[], object], state: Literal["rejected", "failed"]) -> None:
-        """Do it unless something went wrong before; a failure on stage is kept."""
+        """Do it unless something went wrong before; a failure on procedure runner is kept."""
         if self.problem is not None:
             return
         try:
             act()
-        except StageError as error:
+        except ProcedureError as error:
             self.problem = Problem(state, error.message)
             if self._stage is None:
                 return
             try:
                 self._stage.check_again()
-            except StageError as cause:  # a client fails because its server is gone
+            except ProcedureError as cause:  # a client fails because its server is gone
                 self.problem = Problem(state, cause.message)
 
 
@@ -550,14 +559,14 @@ def prepared(  # noqa: PLR0917 (what is made, where, and by whom)
     leaf = contain("data")
     outputs = scratch.path / "outputs"
     fresh(outputs, None, None)  # nobody else writes there
-    stage = Stage(machine, outputs, places, account, leaf, leaf, None, "smaps")
+    procedure_runner = ProcedureRunner(machine, outputs, places, account, leaf, leaf, None, "smaps")
     try:
-        stage.play(data.recipe(places))
+        procedure_runner.driver(data.recipe(places))
         return dataset.keep_dataset(results, data, Path(places.data))
-    except StageError as error:
+    except ProcedureError as error:
         raise HugewiseError(f"{data.name} cannot be made: {error.message}", hint="see: hugewise doctor") from None
     finally:
-        stage.end()
+        procedure_runner.end()
         leaf.kill()
         leaf.remove()
         scratch.clear()
@@ -578,12 +587,12 @@ class IdleFootprint(msgspec.Struct, frozen=True):
 
 def idle(group: Group, work: AttemptState) -> IdleFootprint:
     """Wait for khugepaged, and look at the servers' memory."""
-    patience, play = group.bench.study.sampling.idle, work.play
+    patience, driver = group.bench.study.sampling.idle, work.driver
     if not patience:
         return IdleFootprint(None, "not asked for: idle in [sampling]")
-    if not isinstance(play, ServiceDriver) or not play.served:
+    if not isinstance(driver, ServiceDriver) or not driver.served:
         return IdleFootprint(None, "only servers are idle after the measured part: other processes have ended")
-    if work.broken is not None or play.problem is not None:
+    if work.broken is not None or driver.problem is not None:
         return IdleFootprint(None, "the attempt did not come to its end")
     if work.site.machine.emulated:
         return IdleFootprint(None, "the guest is emulated: how long khugepaged takes there means nothing")
@@ -592,7 +601,7 @@ def idle(group: Group, work: AttemptState) -> IdleFootprint:
     why = _passed(group, work, patience)
     if why is not None:
         return IdleFootprint(None, why)
-    size = play.stage.tested.footprint()
+    size = driver.procedure_runner.tested.footprint()
     return IdleFootprint(size, "" if size is not None else "the servers' memory could not be read in time")
 
 

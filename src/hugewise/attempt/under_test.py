@@ -1,4 +1,4 @@
-"""The system under test of a scene: its processes, what they have used, and what backs their memory.
+"""The system under test of a procedure: its processes, what they have used, and what backs their memory.
 
 What the servers of a system under test have begun, as the kernel says it while they are there.
 
@@ -28,7 +28,7 @@ from hugewise.machine.noise import TICK
 from hugewise.machine.proc import PATIENCE_S, Patience, StuckError, patient_text
 from hugewise.machine.serving import Serving
 from hugewise.model.host import Host, text_of
-from hugewise.model.scene import RoleUse, Server
+from hugewise.model.procedure import RoleUse, Server
 
 _STAT = re.compile(r"\d{1,10} \(.*\) (\S) ([-0-9 ]{1,2000})\s*", re.DOTALL)
 _FLAGS, _CHILDREN_MINOR, _CHILDREN_MAJOR, _THREADS = 5, 7, 9, 16  # among the numbers behind the state

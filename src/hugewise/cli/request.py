@@ -200,7 +200,7 @@ def must_be_whole(asked: Mapping[str, Any], *, command: bool) -> None:
 def table(asked: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """The workload table of a service. Raises UserError."""
     from hugewise.advise.question import service  # noqa: PLC0415  (each verb pays only for what it uses)
-    from hugewise.model.scene import Places, Step  # noqa: PLC0415
+    from hugewise.model.procedure import Places, Step  # noqa: PLC0415
     from hugewise.workloads import service as written  # noqa: PLC0415
 
     argv = {name: _words(name, asked[name]) for name in ("server", "load", "fill") if asked[name] is not None}

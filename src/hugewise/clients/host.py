@@ -41,7 +41,7 @@ from hugewise.machine.programs import ssh_command
 from hugewise.machine.remote import RemoteFolders, RemoteMachine
 from hugewise.machine.serving import ClientSite
 from hugewise.model.host import ClientHost
-from hugewise.model.scene import RoleUse
+from hugewise.model.procedure import RoleUse
 from hugewise.reading import whole
 from hugewise.unprivileged import NAME
 

@@ -59,7 +59,7 @@ from hugewise.machine.remote import RemoteFolders, RemoteMachine
 from hugewise.machine.serving import Site
 from hugewise.model.guest import PAGE_OF, Guest, Initramfs, Kernel
 from hugewise.model.host import Host
-from hugewise.model.scene import Peer
+from hugewise.model.procedure import Peer
 from hugewise.model.trial import Trial
 from hugewise.plan.arms import Arm
 from hugewise.plan.plan import Cell

@@ -19,7 +19,7 @@ from hugewise.host import cgroup
 from hugewise.host.freezer import Freezer
 from hugewise.machine.messages import parse_foreign
 from hugewise.machine.remote import RemoteMachine
-from hugewise.model.scene import RoleUse
+from hugewise.model.procedure import RoleUse
 from hugewise.reading import whole
 
 _ROOT = "/sys/fs/cgroup/hugewise"

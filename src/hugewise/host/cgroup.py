@@ -26,7 +26,7 @@ from hugewise.host.local_host import LocalHost
 from hugewise.machine.machine import Contained
 from hugewise.machine.proc import kernel_text, mounts
 from hugewise.model.host import Host
-from hugewise.model.scene import RoleUse
+from hugewise.model.procedure import RoleUse
 
 _CONTROLLERS = ("memory", "pids", "freezer", "cpuacct")
 # Files of version 2 that leave nothing to do for a controller of version 1.

@@ -18,7 +18,7 @@ from hugewise.inspection.allocator import Allocator, ProgramFile, allocator, rea
 from hugewise.inspection.smaps import BackedMapping, backed_mappings
 from hugewise.machine import probe, proc
 from hugewise.machine.proc import PATIENCE_S, Patience, StuckError
-from hugewise.model.scene import Named
+from hugewise.model.procedure import Named
 
 _WANTED = ("GLIBC_TUNABLES", "MALLOC_CONF", "PYTHONMALLOC", "LD_PRELOAD")
 _MOST = 1 << 20  # bytes of environment, of a command line, of a status

@@ -27,7 +27,7 @@ from hugewise.machine import probe, proc
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, PageTarget, page_flags_readable
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Named
+from hugewise.model.procedure import Named
 from hugewise.policies import discover
 from hugewise.quantity import format_size, readable_size
 

@@ -1,4 +1,4 @@
-"""A machine on which programs run: this host, or a guest. Whatever plays a scene touches it only through `Machine`.
+"""A machine on which programs run: this host, or a guest. Whatever plays a procedure touches it only through `Machine`.
 
 `Host` is what a machine's files say; `Machine` adds processes, and files that programs leave behind. Every program is
 started by the launcher of the probe that is there (`probe run`), which drops privileges, enters cgroups, pins, proves,
@@ -21,7 +21,7 @@ import msgspec
 from hugewise.errors import HugewiseError
 from hugewise.machine.probe import Event, Job
 from hugewise.model.host import Host
-from hugewise.model.scene import RoleUse
+from hugewise.model.procedure import RoleUse
 
 
 class Running(Protocol):

@@ -50,7 +50,7 @@ import msgspec
 
 from hugewise.model.age import FreeMemory
 from hugewise.model.host import Host, text_of
-from hugewise.model.scene import Named
+from hugewise.model.procedure import Named
 
 AT_BASE, AT_SECURE = 7, 23
 """Keys of the auxiliary vector (getauxval(3))."""

@@ -18,7 +18,7 @@ from hugewise.machine import probe
 from hugewise.machine.machine import Contained, Drift, Folders, Machine, Running
 from hugewise.machine.probe import Source
 from hugewise.model.host import Host
-from hugewise.model.scene import Peer
+from hugewise.model.procedure import Peer
 
 _TO_LEAVE_S = 10
 

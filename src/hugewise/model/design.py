@@ -19,8 +19,8 @@ import msgspec
 
 from hugewise.model.pages import THP
 from hugewise.model.policy import Treatment
+from hugewise.model.procedure import Places, Step
 from hugewise.model.results import Comparison
-from hugewise.model.scene import Places, Step
 from hugewise.model.workload import Direct, Launch, ParameterValue, Workload
 
 Kind = Literal["sequential", "duet", "crossover", "resident"]

@@ -2,7 +2,7 @@
 
 It declares its parameters and metrics, which treatments it can take, what it needs of the machine, how much memory it
 touches, and where the proof of its pages comes from. It performs no effects itself: the runner does. There are two ways
-to say what runs: `Direct` is one command an attempt; `Staged` (`model.scene`) has data, servers, clients, or an
+to say what runs: `Direct` is one command an attempt; `Staged` (`model.procedure`) has data, servers, clients, or an
 output that must be read.
 """
 

@@ -26,8 +26,8 @@ from hugewise.model.design import SEQUENTIAL
 from hugewise.model.host import Host, text_of
 from hugewise.model.pages import THP
 from hugewise.model.policy import laid_pool
+from hugewise.model.procedure import Staged
 from hugewise.model.results import LeftOut
-from hugewise.model.scene import Staged
 from hugewise.plan.arms import Arm, margin
 from hugewise.plan.plan import Cell, Plan
 from hugewise.quantity import format_size, readable_size

@@ -24,8 +24,8 @@ from hugewise.model.host import Host, text_of
 from hugewise.model.metric import Metric
 from hugewise.model.pages import THP, PageSizes
 from hugewise.model.policy import Mechanism, Policy
+from hugewise.model.procedure import Parted, Staged
 from hugewise.model.results import LeftOut
-from hugewise.model.scene import Parted, Staged
 from hugewise.model.trial import DeliveryThreshold
 from hugewise.model.workload import Laid, Missing, ParameterValue, Workload
 from hugewise.plan.arms import Arm, GuestHouse, Platform, Venue, in_guests, margin, on_host

@@ -11,7 +11,7 @@ from hugewise import workloads
 from hugewise.errors import UserError
 from hugewise.machine.serving import ClientSite
 from hugewise.model.host import ClientHost
-from hugewise.model.scene import Parted
+from hugewise.model.procedure import Parted
 from hugewise.plan.plan import Plan
 from hugewise.study.study import Study
 

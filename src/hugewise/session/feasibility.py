@@ -21,7 +21,7 @@ from hugewise.machine.proc import meminfo
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes
 from hugewise.model.policy import mechanism as mechanism_of
-from hugewise.model.scene import Staged
+from hugewise.model.procedure import Staged
 from hugewise.plan import memory
 from hugewise.plan.arms import GuestHouse
 from hugewise.plan.cells import resolve

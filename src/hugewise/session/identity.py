@@ -23,7 +23,7 @@ from hugewise.model import age
 from hugewise.model.design import Kind, beside_its_own, must_agree
 from hugewise.model.host import Host
 from hugewise.model.policy import Deployment, mechanism
-from hugewise.model.scene import Staged
+from hugewise.model.procedure import Staged
 from hugewise.model.workload import without_defaults
 from hugewise.plan.arms import Arm, GuestHouse
 from hugewise.plan.plan import Cell, Plan

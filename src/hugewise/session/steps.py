@@ -51,8 +51,8 @@ from hugewise.model.cause import FaultPrice
 from hugewise.model.host import Host
 from hugewise.model.pages import PageSizes, page_flags_readable
 from hugewise.model.policy import mechanism
+from hugewise.model.procedure import Staged
 from hugewise.model.results import LeftOut
-from hugewise.model.scene import Staged
 from hugewise.plan import memory
 from hugewise.plan.plan import Cell, Plan
 from hugewise.quantity import readable_size

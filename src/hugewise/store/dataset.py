@@ -27,7 +27,7 @@ from hugewise.errors import RunError, StorageError
 from hugewise.files import made_folder, storing, write_whole
 from hugewise.host import scratch
 from hugewise.model.over_time import SampleSeries
-from hugewise.model.scene import Data
+from hugewise.model.procedure import Data
 from hugewise.model.trial import Attempt
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")

@@ -172,7 +172,7 @@ def _check_published(study: Study, place: Place) -> None:
 
 
 _MIB = 1 << 20
-# The parameter and value by which a workload's server runs on the host beside the guest (`scene.Server`).
+# The parameter and value by which a workload's server runs on the host beside the guest (`procedure.Server`).
 _PEER, _BESIDE = "peer", "host"
 
 

@@ -1,4 +1,4 @@
-"""Workloads, one a file, found by being there; the protocols are in `hugewise.model.workload` and `model.scene`.
+"""Workloads, one a file, found by being there; the protocols are in `hugewise.model.workload` and `model.procedure`.
 
 Imports `machine` and the model. A new workload goes here: a file with a `WORKLOAD`, and a row in
 docs/reference/workloads.md. What several share is in files that begin with an underscore: those of the probe begin with

@@ -27,7 +27,7 @@ from hugewise.machine.probe import Load, Timed
 from hugewise.model.metric import Metric
 from hugewise.model.over_time import Buckets
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Outputs, Places, Reading, RemoteEndpoint, Scene, Server, Step, Write
+from hugewise.model.procedure import Outputs, Places, Procedure, Reading, RemoteEndpoint, Server, Step, Write
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads import _outputs, _staged
 from hugewise.workloads._staged import StagedWorkload, Values, float_value, integer
@@ -374,7 +374,7 @@ class KeyValue(StagedWorkload):
 
     # -- the attempt
 
-    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+    def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
         """The servers, each on its CPU; the client that fills them, waits at the gate, and asks."""
         count = _count(values, places)
         servers = tuple(self.server(number, treatment, values, places) for number in range(count))
@@ -382,7 +382,7 @@ class KeyValue(StagedWorkload):
             Step(name=f"told-{number}", argv=self.ask(number, places), stdin=self.dictated(places), timeout=60.0)
             for number in range(count)
         )
-        return Scene(
+        return Procedure(
             before=() if places.far is None else self.guards(places.far),
             servers=servers,
             timed=Launch(argv=self._load(values, places), micro=True, proof="live"),

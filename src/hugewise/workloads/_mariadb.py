@@ -23,7 +23,7 @@ from hugewise.deployment.configuration import mariadb
 from hugewise.errors import HugewiseError, UserError
 from hugewise.machine import probe, programs
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Places, RemoteEndpoint, Server, Step, Write
+from hugewise.model.procedure import Act, Places, RemoteEndpoint, Server, Step, Write
 from hugewise.model.workload import Configuration, Missing
 from hugewise.reading import whole
 from hugewise.workloads import _staged

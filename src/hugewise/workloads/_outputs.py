@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from hugewise import reading
 from hugewise.model.metric import COMMON, OPERATIONS, WALL_US, Direction, Metric
-from hugewise.model.scene import Outputs, Part, counted
+from hugewise.model.procedure import Outputs, Part, counted
 from hugewise.reading import UnreadableError, figure, shown, whole
 from hugewise.workloads._staged import Values
 

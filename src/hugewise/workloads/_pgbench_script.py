@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 
-from hugewise.model.scene import Places, Quota, Write
+from hugewise.model.procedure import Places, Quota, Write
 from hugewise.workloads._postgres import TOUCH
 
 # Measured: pg_database_size of PostgreSQL 15 at scale 2 (14.83 MB each) and 40, vacuumed.

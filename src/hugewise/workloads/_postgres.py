@@ -37,7 +37,7 @@ from hugewise.deployment import configuration as configuration_
 from hugewise.errors import HugewiseError, UserError
 from hugewise.machine import programs
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, RemoteEndpoint, Server, Step, Write
+from hugewise.model.procedure import Places, RemoteEndpoint, Server, Step, Write
 from hugewise.model.workload import Configuration, Missing
 from hugewise.quantity import format_size
 from hugewise.workloads import _staged

@@ -14,7 +14,7 @@ from hugewise import unprivileged
 from hugewise.errors import HugewiseError
 from hugewise.machine import programs as places
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Data
+from hugewise.model.procedure import Data
 from hugewise.model.workload import Missing, ParameterValue, RunsAs
 
 Values = Mapping[str, ParameterValue]

@@ -23,7 +23,7 @@ import msgspec
 from hugewise import reading
 from hugewise.machine import programs
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Places, Server, Step, Write
+from hugewise.model.procedure import Act, Places, Server, Step, Write
 from hugewise.model.workload import Missing
 from hugewise.reading import UnreadableError, count, figure, number, shown
 from hugewise.workloads import _mariadb, _outputs, _postgres, _staged

@@ -33,7 +33,7 @@ from hugewise.machine import programs
 from hugewise.machine.loader import MAGIC, sections
 from hugewise.model.metric import COMMON, Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
+from hugewise.model.procedure import Act, Data, Outputs, Places, Procedure, Reading, Step, Write
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.quantity import format_size
 from hugewise.reading import believing
@@ -424,7 +424,7 @@ class Build(StagedWorkload):
             inputs=() if programs.within(source) else (source,),
         )
 
-    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+    def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
         """make alone is timed; then the tree is listed, and its artefact packed beside that of the reference."""
         tree = f"{places.data}/tree"
         timed = Launch(
@@ -439,7 +439,7 @@ class Build(StagedWorkload):
         ]
         if values["reference"]:
             after.append(_step(places.data, "reference", ("cp", _REFERENCE, _FILES, places.run)))
-        return Scene(timed=timed, after=tuple(after))
+        return Procedure(timed=timed, after=tuple(after))
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
         """The times, and whether what was built is what the reference is."""

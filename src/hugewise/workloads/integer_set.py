@@ -22,7 +22,7 @@ import msgspec
 from hugewise.machine import programs
 from hugewise.model.metric import COMMON
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
+from hugewise.model.procedure import Act, Data, Outputs, Places, Procedure, Reading, Step, Write
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.quantity import format_size
 from hugewise.workloads import _staged
@@ -333,12 +333,12 @@ class IntegerSet(StagedWorkload):
         }
         return Data(name=f"integer-set-{name}", key=key, recipe=recipe, bytes=round(64 * size) * _MIB)
 
-    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+    def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
         """The program on the last CPU: interrupts tend to be served by the first."""
         name, size, program = str(values["program"]), _size(values), _chosen(values)
         files = [f"{places.data}/{file}" for file in (*program.inputs, "reference")]
         argv = ("taskset", "-c", str(places.sut[-1]), *program.argv(_staged.find(name) or name, size))
-        return Scene(
+        return Procedure(
             before=(Step(name="inputs", argv=("mv", "-t", places.run, "--", *files)),),
             timed=Launch(
                 argv=argv,

@@ -17,7 +17,7 @@ from hugewise import reading
 from hugewise.machine import programs
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Outputs, Places, Reading, Scene, Server, Step
+from hugewise.model.procedure import Outputs, Places, Procedure, Reading, Server, Step
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.workloads._staged import StagedWorkload, Values, float_value, integer
 
@@ -100,7 +100,7 @@ class Iperf3(StagedWorkload):
         """
         return "the server of iperf3 takes transfers of whoever reaches its address"
 
-    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+    def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
         """A server that has answered a transfer of one block; then the timed one."""
         beside = values["peer"] == "host"
         far = places.far
@@ -130,7 +130,7 @@ class Iperf3(StagedWorkload):
             proof="exit" if beside else "live",
             environment=treatment.environment if beside else {},
         )
-        return Scene(servers=(server,), timed=timed)
+        return Procedure(servers=(server,), timed=timed)
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
         """iperf3's JSON, and whether all that was to be sent has arrived."""

@@ -18,7 +18,7 @@ from hugewise.machine import programs as at_hand
 from hugewise.model.metric import Metric
 from hugewise.model.pages import THP
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, Reading, RemoteEndpoint, Server, Step, Write
+from hugewise.model.procedure import Places, Reading, RemoteEndpoint, Server, Step, Write
 from hugewise.model.workload import Configuration, Missing, Parameter
 from hugewise.reading import whole
 from hugewise.workloads._keyvalue import GUARD, STEP, KeyValue, facts, parameters, program, tunables

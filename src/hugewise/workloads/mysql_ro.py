@@ -25,14 +25,14 @@ from collections.abc import Iterable
 
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import (
+from hugewise.model.procedure import (
     Act,
     Data,
     Outputs,
     Places,
+    Procedure,
     Reading,
     RemoteEndpoint,
-    Scene,
     Step,
     Window,
     Write,
@@ -254,12 +254,12 @@ class MysqlReadOnly(StagedWorkload):
         """It has a password."""
         return None
 
-    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+    def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
         """The server under the treatment, every page read, and sysbench beside it."""
         installation = _mariadb.installed(str(values["mariadb"]))
         size, keep = integer(values, "buffer_pool"), values["keep_thp"] is True
         window, timed = _timed(places, values)
-        return Scene(
+        return Procedure(
             before=(*(() if window is None else (script_text(),)), *_guards(places.far)),
             servers=(_mariadb.server(installation, places, treatment, size, keep=keep),),
             warm=(

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Window
+from hugewise.model.procedure import Act, Data, Outputs, Places, Procedure, Reading, Window
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.reading import figure, whole
 from hugewise.workloads import _outputs, _pgbench_script, _postgres
@@ -248,7 +248,7 @@ class Pgbench(StagedWorkload):
         """It has a password."""
         return None
 
-    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+    def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
         """The server under the treatment; pgbench beside it until the pages are proven."""
         installation = _postgres.installed(str(values["postgres"]))
         mode, duration = str(values["mode"]), float_value(values, "duration")
@@ -276,7 +276,7 @@ class Pgbench(StagedWorkload):
         facts = "SELECT pg_database_size(current_database()), pg_current_wal_insert_lsn() - '0/0'"
         tables = _pgbench_script.NAMES if _analyses(values) else _TABLES
         prewarm = [f"SELECT pg_prewarm('{name}')" for name in tables]
-        return Scene(
+        return Procedure(
             before=(_pgbench_script.script(mode, share, places), *(() if far is None else _postgres.guards(far))),
             servers=(_postgres.server(installation, places, chosen),),
             warm=(

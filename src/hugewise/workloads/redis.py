@@ -15,7 +15,7 @@ import re
 from hugewise.deployment import configuration
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Places, Reading, RemoteEndpoint, Server, Step, Write
+from hugewise.model.procedure import Places, Reading, RemoteEndpoint, Server, Step, Write
 from hugewise.model.workload import Configuration, Parameter
 from hugewise.reading import whole
 from hugewise.workloads._keyvalue import (

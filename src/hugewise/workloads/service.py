@@ -28,7 +28,7 @@ import msgspec
 from hugewise.machine import loader, programs
 from hugewise.model.metric import OPERATIONS, Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import OutputReady, Outputs, Places, PortReady, Reading, Scene, Server, Step
+from hugewise.model.procedure import OutputReady, Outputs, Places, PortReady, Procedure, Reading, Server, Step
 from hugewise.model.workload import MARKS, Configuration, Launch, Missing, Parameter, RunsAs
 from hugewise.quantity import format_size
 from hugewise.reading import shown
@@ -237,7 +237,7 @@ class Service(StagedWorkload):
 
     # -- the attempt
 
-    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+    def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
         """The server under the treatment; what fills it; the load."""
 
         def command(name: str) -> tuple[str, ...]:
@@ -260,7 +260,7 @@ class Service(StagedWorkload):
             named="tree",
             cwd=places.cwd,
         )
-        return Scene(
+        return Procedure(
             servers=(server,),
             warm=(fill,) if fill.argv else (),
             timed=Launch(argv=command("load"), proof="live", cwd=places.cwd),

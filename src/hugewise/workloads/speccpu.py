@@ -19,7 +19,7 @@ import msgspec
 
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Outputs, Places, Reading, Scene, Step
+from hugewise.model.procedure import Outputs, Places, Procedure, Reading, Step
 from hugewise.model.workload import Launch, Missing, Parameter
 from hugewise.reading import UnreadableError, believing, figure
 from hugewise.workloads._micro import whole_pages
@@ -86,7 +86,7 @@ class SpecCpu(StagedWorkload):
         """As named by the user, in whole pages."""
         return whole_pages(integer(values, "pool_bytes"), treatment.target.size)
 
-    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+    def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
         """`runcpu --nobuild` as the user who owns the suite; its CSV is copied from the suite's result folder."""
         spec = str(Path(str(values["spec"])).expanduser().absolute())
         # What SPEC's shrc exports, which a shell would source.
@@ -111,7 +111,7 @@ class SpecCpu(StagedWorkload):
         )
         begun = f"{places.run}/begun"
         newer = ("-newer", begun, "-name", "CPU2017.*.csv", "-exec", "cp", "-t", places.run, "{}", "+")
-        return Scene(
+        return Procedure(
             before=(Step(name="begun", argv=("touch", begun)),),
             timed=Launch(argv=argv, proof="twin", environment={**environment, **treatment.environment}, cwd=spec),
             after=(Step(name="results", argv=("find", f"{spec}/result", *newer)),),

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from hugewise.machine import programs
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Outputs, Places, Reading, Scene
+from hugewise.model.procedure import Outputs, Places, Procedure, Reading
 from hugewise.model.workload import Launch, Parameter
 from hugewise.reading import figure, whole
 from hugewise.workloads._micro import WITHOUT_OTHERS, whole_pages
@@ -86,7 +86,7 @@ class SysbenchMemory(StagedWorkload):
         blocks = (threads or programs.cpus()) if values["scope"] == "local" else 1
         return blocks * whole_pages(block, treatment.target.size)
 
-    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+    def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
         """The command alone."""
         argv = [
             "sysbench",
@@ -102,7 +102,7 @@ class SysbenchMemory(StagedWorkload):
             "run",
         ]
         timed = Launch(argv=tuple(argv), proof="exit", environment=_environment(treatment))
-        return Scene(timed=timed)
+        return Procedure(timed=timed)
 
     def read(self, outputs: Outputs, values: Values) -> Reading:
         """sysbench's summary."""

@@ -21,7 +21,7 @@ import math
 
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Data, Outputs, Places, Reading, Scene, Step, Window
+from hugewise.model.procedure import Data, Outputs, Places, Procedure, Reading, Step, Window
 from hugewise.model.workload import Configuration, Launch, Missing, Parameter
 from hugewise.reading import whole
 from hugewise.workloads import _mariadb, _outputs, _postgres, _tpcc
@@ -210,14 +210,14 @@ class Tpcc(StagedWorkload):
             "go-tpc takes MariaDB's password by its command line alone: whoever is on the client's host has the tables"
         )
 
-    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+    def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
         """The server under the treatment, its tables read, and the client until the pages are proven."""
         if values["transactions"]:
             return _given(treatment, values, places)
         lead, length = _lead(values, len(places.sut)), _length(values)
         serve = serve_mariadb if values["server"] == "mariadb" else serve_postgres
         server, warm = serve(treatment, values, places)
-        return Scene(
+        return Procedure(
             before=guards(values, places),
             servers=(server,),
             warm=(
@@ -299,12 +299,12 @@ def _work(values: Values, part: float = 1) -> int:
     return math.ceil(integer(values, "transactions") * part / max(1, connections)) * connections
 
 
-def _given(treatment: Treatment, values: Values, places: Places) -> Scene:
+def _given(treatment: Treatment, values: Values, places: Places) -> Procedure:
     """The client does a tenth of its work to warm up, then all of it, and leaves."""
     installation = _mariadb.installed(str(values["folder"]))
     server, warm = serve_mariadb(treatment, values, places)
     before, work = _work(values, _WARM_UP), _work(values)
-    return Scene(
+    return Procedure(
         before=guards(values, places),
         servers=(server,),
         warm=(

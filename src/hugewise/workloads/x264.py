@@ -24,7 +24,7 @@ import msgspec
 from hugewise.machine import programs
 from hugewise.model.metric import Metric
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, Data, Outputs, Places, Reading, Scene, Step, Write
+from hugewise.model.procedure import Act, Data, Outputs, Places, Procedure, Reading, Step, Write
 from hugewise.model.workload import Launch, Parameter
 from hugewise.quantity import format_size
 from hugewise.reading import figure, whole
@@ -241,7 +241,7 @@ class X264(StagedWorkload):
         }
         return Data(name=f"x264-{profile}", key=key, recipe=recipe, bytes=_data_bytes(clips))
 
-    def scene(self, treatment: Treatment, values: Values, places: Places) -> Scene:
+    def procedure(self, treatment: Treatment, values: Values, places: Places) -> Procedure:
         """An instance for each CPU, all started at once; each transcodes all clips in turn."""
         clips, profile, preset = _chosen(values), str(values["profile"]), str(values["preset"])
         copied = values["copy_binary"] is True
@@ -257,7 +257,7 @@ class X264(StagedWorkload):
         references = [
             f"{places.data}/reference-{index:03d}.{kind}" for index in range(len(clips)) for kind in ("h264", "psnr")
         ]
-        return Scene(
+        return Procedure(
             before=(
                 *written,
                 Write("instances", argument_lines(instances)),

@@ -1,4 +1,4 @@
-"""A stage with real programs: a server of a few lines of Python on a unix socket, and its clients."""
+"""A procedure with real programs: a server of a few lines of Python on a unix socket, and its clients."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import Literal
 
 import pytest
 
+from hugewise.attempt.procedure import ProcedureError, ProcedureRunner
 from hugewise.attempt.service import WorkloadOutputs
-from hugewise.attempt.stage import Stage, StageError
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalLauncher, LocalMachine
 from hugewise.machine.machine import Contained, roles
 from hugewise.model.pages import PageTarget
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Part, Places, Quota, RoleUse, Server, Step, Window, Write, counted
+from hugewise.model.procedure import Part, Places, Quota, RoleUse, Server, Step, Window, Write, counted
 from hugewise.reading import UnreadableError
 from tests.requirements import need
 from tests.wait import until
@@ -53,7 +53,7 @@ def need_python() -> None:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def runner(tmp_path: Path) -> Iterator[ProcedureRunner]:
     """Without cgroups, as whoever runs the tests."""
     need_python()
     account = pwd.getpwnam("nobody") if LocalHost().privileged() else None
@@ -68,7 +68,9 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     places = Places(data=str(tmp_path / "data"), run=str(tmp_path / "run"), ports=(), sut=cpus, client=cpus)
     treatment = Treatment(policy="x", mechanism="process", target=PageTarget("any", 0), environment={"TREATED": "yes"})
-    made = Stage(LocalMachine(), tmp_path / "outputs", places, account, Contained(), Contained(), treatment, "smaps")
+    made = ProcedureRunner(
+        LocalMachine(), tmp_path / "outputs", places, account, Contained(), Contained(), treatment, "smaps"
+    )
     yield made
     made.end()
 
@@ -82,41 +84,41 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def test_a_server_is_asked_until_it_answers_and_is_gone_when_it_was_stopped(stage: Stage) -> None:
-    stage.start(server())
-    pid = stage.running[0][1].pid
+def test_a_server_is_asked_until_it_answers_and_is_gone_when_it_was_stopped(runner: ProcedureRunner) -> None:
+    runner.start(server())
+    pid = runner.running[0][1].pid
     assert alive(pid)
-    stage.do(Step(name="again", argv=(PYTHON, "-c", ASK)))
-    stage.check()
-    stage.stop()
+    runner.do(Step(name="again", argv=(PYTHON, "-c", ASK)))
+    runner.check()
+    runner.stop()
     assert not alive(pid)
-    assert "said by the server yes" in stage.text("server", "stdout")
-    if stage.account is not None:
-        assert Path(stage.places.run, "socket").stat().st_uid == stage.account.pw_uid
+    assert "said by the server yes" in runner.text("server", "stdout")
+    if runner.account is not None:
+        assert Path(runner.places.run, "socket").stat().st_uid == runner.account.pw_uid
 
 
-def test_the_named_memory_of_a_server_is_scanned_while_it_lives(stage: Stage) -> None:
-    stage.start(server())
-    (found,) = stage.scan()
+def test_the_named_memory_of_a_server_is_scanned_while_it_lives(runner: ProcedureRunner) -> None:
+    runner.start(server())
+    (found,) = runner.scan()
     assert sum(found.bytes.values()) == 40 << 20
     assert found.named
 
 
-def test_a_server_that_does_not_stop_is_killed_and_named(stage: Stage) -> None:
-    stage.start(server("stubborn", patience=0.3))
-    pid = stage.running[0][1].pid
-    with pytest.raises(StageError, match=r"server did not stop within 0.3 s: said by the server"):
-        stage.stop()
+def test_a_server_that_does_not_stop_is_killed_and_named(runner: ProcedureRunner) -> None:
+    runner.start(server("stubborn", patience=0.3))
+    pid = runner.running[0][1].pid
+    with pytest.raises(ProcedureError, match=r"server did not stop within 0.3 s: said by the server"):
+        runner.stop()
     assert not alive(pid)
 
 
-def test_a_server_that_cannot_start_says_why(stage: Stage) -> None:
+def test_a_server_that_cannot_start_says_why(runner: ProcedureRunner) -> None:
     broken = Server(name="broken", argv=(PYTHON, "-c", "raise SystemExit('no room for me')"), ready=server().ready)
-    with pytest.raises(StageError, match="broken ended before it answered.*no room for me"):
-        stage.start(broken)
+    with pytest.raises(ProcedureError, match="broken ended before it answered.*no room for me"):
+        runner.start(broken)
     absent = Server(name="absent", argv=("/no/such/server",), ready=server().ready)
-    with pytest.raises(StageError, match="absent"):
-        stage.start(absent)
+    with pytest.raises(ProcedureError, match="absent"):
+        runner.start(absent)
 
 
 LISTENS = """
@@ -139,79 +141,81 @@ def asked_at(port: int, kind: str) -> Server:
     return Server(name="server", argv=argv, ready=ready, port=port, ready_within=2.0 if kind == "none" else 20.0)
 
 
-def test_who_answers_at_the_servers_port_must_be_the_server(stage: Stage) -> None:
+def test_who_answers_at_the_servers_port_must_be_the_server(runner: ProcedureRunner) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
-        with pytest.raises(StageError, match=f"at TCP port {port} listens no process of the service") as raised:
-            stage.start(asked_at(port, "none"))
+        with pytest.raises(ProcedureError, match=f"at TCP port {port} listens no process of the service") as raised:
+            runner.start(asked_at(port, "none"))
         assert "it was that which answered" in str(raised.value)
-        stage.end()
-    stage.start(asked_at(port, "tcp"))
-    stage.end()
+        runner.end()
+    runner.start(asked_at(port, "tcp"))
+    runner.end()
 
 
-def test_a_socket_that_is_called_by_the_port_must_be_the_servers(stage: Stage, tmp_path: Path) -> None:
+def test_a_socket_that_is_called_by_the_port_must_be_the_servers(runner: ProcedureRunner, tmp_path: Path) -> None:
     (port,) = LocalMachine().ports(1)
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.bind(str(tmp_path / f".s.PGSQL.{port}"))
         stranger.listen()
-        with pytest.raises(StageError, match=f"PGSQL.{port} listens no process of the service"):
-            stage.start(asked_at(port, "none"))
-        stage.end()
-        stage.start(asked_at(port, "unix"))
-        stage.end()
+        with pytest.raises(ProcedureError, match=f"PGSQL.{port} listens no process of the service"):
+            runner.start(asked_at(port, "none"))
+        runner.end()
+        runner.start(asked_at(port, "unix"))
+        runner.end()
 
 
-def test_a_port_that_nobody_holds_is_no_strangers(stage: Stage) -> None:
+def test_a_port_that_nobody_holds_is_no_strangers(runner: ProcedureRunner) -> None:
     (port,) = LocalMachine().ports(1)
-    stage.start(asked_at(port, "none"))
-    stage.end()
+    runner.start(asked_at(port, "none"))
+    runner.end()
 
 
-def test_a_step_that_fails_has_its_last_lines_in_the_error(stage: Stage) -> None:
+def test_a_step_that_fails_has_its_last_lines_in_the_error(runner: ProcedureRunner) -> None:
     script = "import sys; print('a'); print('b', file=sys.stderr); sys.exit(3)"
-    with pytest.raises(StageError, match=r"load \(python3\): exit status 3: b"):
-        stage.do(Step(name="load", argv=(PYTHON, "-c", script)))
-    with pytest.raises(StageError, match="not done after 0.2 s"):
-        stage.do(Step(name="slow", argv=(PYTHON, "-c", "import time; time.sleep(600)"), timeout=0.2))
-    with pytest.raises(StageError, match="does not contain 'PONG'"):
-        stage.do(Step(name="ping", argv=(PYTHON, "-c", "print('LOADING')"), expects="PONG"))
+    with pytest.raises(ProcedureError, match=r"load \(python3\): exit status 3: b"):
+        runner.do(Step(name="load", argv=(PYTHON, "-c", script)))
+    with pytest.raises(ProcedureError, match="not done after 0.2 s"):
+        runner.do(Step(name="slow", argv=(PYTHON, "-c", "import time; time.sleep(600)"), timeout=0.2))
+    with pytest.raises(ProcedureError, match="does not contain 'PONG'"):
+        runner.do(Step(name="ping", argv=(PYTHON, "-c", "print('LOADING')"), expects="PONG"))
 
 
-def test_what_a_command_of_the_probe_says_is_its_stdout(stage: Stage) -> None:
+def test_what_a_command_of_the_probe_says_is_its_stdout(runner: ProcedureRunner) -> None:
     spin = ("spin", "--iterations", "1000", "--bytes", "65536", "--no-hold")
-    said = stage.do(Step(name="fill", argv=spin, micro=True, expects='"ev":"result"'))
-    played = WorkloadOutputs(stage, 0.0, 1.0, RoleUse(), RoleUse(), ())
+    said = runner.do(Step(name="fill", argv=spin, micro=True, expects='"ev":"result"'))
+    played = WorkloadOutputs(runner, 0.0, 1.0, RoleUse(), RoleUse(), ())
     assert played.stdout("fill") == said
-    with pytest.raises(StageError, match=r"does not contain 'PONG'"):
-        stage.do(Step(name="ping", argv=spin, micro=True, expects="PONG"))
+    with pytest.raises(ProcedureError, match=r"does not contain 'PONG'"):
+        runner.do(Step(name="ping", argv=spin, micro=True, expects="PONG"))
     load = ("load", "--protocol", "redis", "--server", "unix:/no/such/socket", "--keys", "1", "--cpus", "0")
-    with pytest.raises(StageError, match=r"load .*: exit status 1: .*/no/such/socket"):
-        stage.do(Step(name="load", argv=(*load, "--preload"), micro=True))
+    with pytest.raises(ProcedureError, match=r"load .*: exit status 1: .*/no/such/socket"):
+        runner.do(Step(name="load", argv=(*load, "--preload"), micro=True))
 
 
 def test_the_seconds_that_count_are_those_of_all_parts() -> None:
     assert counted((Part(1.0, 1.5, 0.5), Part(2.5, 3.5, 2.25))) == 1.5
 
 
-def test_programs_get_little_of_the_callers_environment(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_get_little_of_the_callers_environment(
+    runner: ProcedureRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SECRET", "1")
-    said = stage.do(Step(name="env", argv=("/usr/bin/env",), environment={"OWN": "2"}))
+    said = runner.do(Step(name="env", argv=("/usr/bin/env",), environment={"OWN": "2"}))
     assert "SECRET" not in said
     assert "OWN=2" in said
-    assert f"HOME={stage.places.run}" in said
-    if stage.account is not None:
+    assert f"HOME={runner.places.run}" in said
+    if runner.account is not None:
         assert "USER=nobody" in said
 
 
-def test_a_recipe_writes_files_and_ends_its_servers(stage: Stage) -> None:
-    stage.play([Write("sub/conf", "x = 1\n"), server(), Step(name="ask", argv=(PYTHON, "-c", ASK))])
-    assert Path(stage.places.data, "sub/conf").read_text() == "x = 1\n"
-    assert stage.running == []
+def test_a_recipe_writes_files_and_ends_its_servers(runner: ProcedureRunner) -> None:
+    runner.driver([Write("sub/conf", "x = 1\n"), server(), Step(name="ask", argv=(PYTHON, "-c", ASK))])
+    assert Path(runner.places.data, "sub/conf").read_text() == "x = 1\n"
+    assert runner.running == []
 
 
 def attended(
-    stage: Stage,
+    runner: ProcedureRunner,
     argv: list[str],
     window: Window | None,
     looks: list[float],
@@ -219,16 +223,16 @@ def attended(
 ) -> list[float]:
     """Play `argv` as the timed command would be, without the probe; the moments that were marked."""
     marks: list[float] = []
-    with subprocess.Popen(argv, cwd=stage.places.run) as process:
-        if isinstance(stage.client, Group):
-            stage.client.pids.append(process.pid)
+    with subprocess.Popen(argv, cwd=runner.places.run) as process:
+        if isinstance(runner.client, Group):
+            runner.client.pids.append(process.pid)
         begun = time.monotonic()
 
         def look() -> None:
             looks.append(time.monotonic() - begun)
-            Path(stage.places.run, "looked").touch()
+            Path(runner.places.run, "looked").touch()
 
-        alongside = stage.attend(window, lambda: marks.append(time.monotonic() - begun), look, enough=enough)
+        alongside = runner.attend(window, lambda: marks.append(time.monotonic() - begun), look, enough=enough)
         try:
             alongside([LocalLauncher(process)])
         finally:
@@ -236,10 +240,10 @@ def attended(
     return marks
 
 
-def test_the_window_is_marked_at_its_ends_and_looked_at_after_it(stage: Stage) -> None:
+def test_the_window_is_marked_at_its_ends_and_looked_at_after_it(runner: ProcedureRunner) -> None:
     looks: list[float] = []
     argv = ["/bin/sh", "-c", "until [ -e looked ]; do :; done"]
-    marks = attended(stage, argv, Window(0.1, 0.2), looks)
+    marks = attended(runner, argv, Window(0.1, 0.2), looks)
     assert len(marks) == 2
     assert marks[0] >= 0.1
     assert marks[1] >= 0.3
@@ -259,10 +263,10 @@ class Group(Contained):
 UNTIL_TOLD = "import os, signal, time; signal.signal(signal.SIGALRM, lambda *_: os._exit(0)); time.sleep(600)"
 
 
-def test_a_command_ends_by_a_signal_when_its_window_is_over_and_it_was_looked_at(stage: Stage) -> None:
+def test_a_command_ends_by_a_signal_when_its_window_is_over_and_it_was_looked_at(runner: ProcedureRunner) -> None:
     looks: list[float] = []
-    stage.client = Group()
-    marks = attended(stage, [PYTHON, "-c", UNTIL_TOLD], Window(0.3, 0.2), looks, "ALRM")
+    runner.client = Group()
+    marks = attended(runner, [PYTHON, "-c", UNTIL_TOLD], Window(0.3, 0.2), looks, "ALRM")
     assert looks[0] >= marks[1] >= 0.5
 
 
@@ -279,51 +283,51 @@ time.sleep(60)
 """
 
 
-def test_the_measured_part_of_a_given_work_ends_when_all_have_done_their_share(stage: Stage) -> None:
-    for folder in (stage.places.data, stage.places.run):
+def test_the_measured_part_of_a_given_work_ends_when_all_have_done_their_share(runner: ProcedureRunner) -> None:
+    for folder in (runner.places.data, runner.places.run):
         os.chown(folder, os.geteuid(), os.getegid())
-    stage.account, stage.client = None, Group()
+    runner.account, runner.client = None, Group()
     looks: list[float] = []
     window = Window(0.3, 0.0, Quota(Write("begin", ""), re.compile(r"done\.\d+"), 2))
-    marks = attended(stage, [PYTHON, "-c", WORKS, stage.places.data, stage.places.run], window, looks, "ALRM")
+    marks = attended(runner, [PYTHON, "-c", WORKS, runner.places.data, runner.places.run], window, looks, "ALRM")
     assert len(marks) == 2 and marks[0] >= 0.3 and marks[1] - marks[0] >= 0.2
     assert looks[0] >= marks[1]
 
 
-def test_who_ends_before_its_work_is_done_is_an_error(stage: Stage) -> None:
+def test_who_ends_before_its_work_is_done_is_an_error(runner: ProcedureRunner) -> None:
     window = Window(0.05, 0.0, Quota(Write("begin", ""), re.compile(r"done\.\d+"), 2))
-    with pytest.raises(StageError, match="before its measured part of a given work was over"):
-        attended(stage, ["/usr/bin/sleep", "0.2"], window, [])
+    with pytest.raises(ProcedureError, match="before its measured part of a given work was over"):
+        attended(runner, ["/usr/bin/sleep", "0.2"], window, [])
 
 
-def test_a_command_ends_by_a_file_that_it_looks_for(stage: Stage) -> None:
-    path = f"{stage.places.data}/enough"
+def test_a_command_ends_by_a_file_that_it_looks_for(runner: ProcedureRunner) -> None:
+    path = f"{runner.places.data}/enough"
     script = f"import os, time\nwhile not os.path.exists({path!r}): time.sleep(0.01)"
     begun = time.monotonic()
-    attended(stage, [PYTHON, "-c", script], Window(0.1, 0.1), [], Write("enough", ""))
+    attended(runner, [PYTHON, "-c", script], Window(0.1, 0.1), [], Write("enough", ""))
     assert time.monotonic() - begun >= 0.2
 
 
-def test_a_command_that_ends_before_its_window_does_is_an_error(stage: Stage) -> None:
-    with pytest.raises(StageError, match="before its measured part"):
-        attended(stage, ["/usr/bin/sleep", "0.1"], Window(0.05, 5.0), [])
+def test_a_command_that_ends_before_its_window_does_is_an_error(runner: ProcedureRunner) -> None:
+    with pytest.raises(ProcedureError, match="before its measured part"):
+        attended(runner, ["/usr/bin/sleep", "0.1"], Window(0.05, 5.0), [])
 
 
-def test_a_server_that_dies_meanwhile_ends_the_command(stage: Stage) -> None:
-    stage.start(server("mortal"))
-    Path(stage.places.run, "die").touch()
+def test_a_server_that_dies_meanwhile_ends_the_command(runner: ProcedureRunner) -> None:
+    runner.start(server("mortal"))
+    Path(runner.places.run, "die").touch()
     script = f"import time; {ASK}; time.sleep(600)"
-    with pytest.raises(StageError, match=r"server ended during the attempt \(exit status 7\): said by the server"):
-        attended(stage, [PYTHON, "-c", script], None, [])
-    with pytest.raises(StageError, match="ended during the attempt"):
-        stage.check()
+    with pytest.raises(ProcedureError, match=r"server ended during the attempt \(exit status 7\): said by the server"):
+        attended(runner, [PYTHON, "-c", script], None, [])
+    with pytest.raises(ProcedureError, match="ended during the attempt"):
+        runner.check()
 
 
-def test_a_killed_server_is_named_with_its_signal(stage: Stage) -> None:
-    stage.start(server())
-    os.kill(stage.running[0][1].pid, signal.SIGKILL)
-    with pytest.raises(StageError, match=r"\(signal 9\)"):
-        attended(stage, ["/usr/bin/sleep", "60"], None, [])
+def test_a_killed_server_is_named_with_its_signal(runner: ProcedureRunner) -> None:
+    runner.start(server())
+    os.kill(runner.running[0][1].pid, signal.SIGKILL)
+    with pytest.raises(ProcedureError, match=r"\(signal 9\)"):
+        attended(runner, ["/usr/bin/sleep", "60"], None, [])
 
 
 def test_servers_die_with_the_process_that_started_them(tmp_path: Path) -> None:
@@ -347,14 +351,14 @@ os.kill(os.getpid(), signal.SIGKILL)
     until(lambda: not alive(pid), "the server has ended")
 
 
-def test_outputs_are_read_and_links_are_not_followed(stage: Stage) -> None:
-    run = Path(stage.places.run)
+def test_outputs_are_read_and_links_are_not_followed(runner: ProcedureRunner) -> None:
+    run = Path(runner.places.run)
     (run / "log.2").write_text("two")
     (run / "log.1").write_text("one")
     (run / "other").write_text("no")
     for path in run.iterdir():
         os.chown(path, run.stat().st_uid, run.stat().st_gid)
-    played = WorkloadOutputs(stage, 0.0, 1.0, RoleUse(), RoleUse(), ())
+    played = WorkloadOutputs(runner, 0.0, 1.0, RoleUse(), RoleUse(), ())
     assert list(played.files(re.compile(r"log\.\d"))) == [b"one", b"two"]
     (run / "log.3").symlink_to("/etc/shadow")
     with pytest.raises(UnreadableError, match="symbolic"):

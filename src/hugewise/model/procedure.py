@@ -1,14 +1,15 @@
-"""What an attempt needs around its timed command: data, servers, clients. Declared here, played by `attempt.stage`.
+"""What an attempt needs around its timed command: data, servers, clients. Declared here, played by `attempt.procedure
+runner`.
 
 A `Staged` workload says, as plain values, how its data are made (once, kept below the results folder), which servers
 run as the system under test, how they are warmed, what is timed, and how the outputs are read. The same bytes are laid
-out anew for every attempt of every arm. Nothing here performs an effect, so that a scene can be played on any host.
+out anew for every attempt of every arm. Nothing here performs an effect, so that a procedure can be played on any host.
 
     data(values)                       -> Data       made once, from a fixed seed
-    scene(treatment, values, places)   -> Scene      one attempt
+    procedure(treatment, values, places)   -> Procedure      one attempt
     read(outputs, values)              -> Reading    metrics from what was said
 
-The treatment's variables and prctl reach the servers; where a scene has none, the timed command.
+The treatment's variables and prctl reach the servers; where a procedure has none, the timed command.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemoteEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The host of their own that a scene's clients are on, and the way between the two.
+    """The host of their own that a procedure's clients are on, and the way between the two.
 
     address   of this host, at which servers listen for them
     ports     TCP ports that are free there, as many as `Parted.far_ports` asks for
@@ -81,7 +82,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
     data         its own copy of the workload's data (an empty folder where it has none)
     run          for sockets, pid files, logs and outputs
-    ports        free TCP ports on the loopback, as many as the scene's workload asks for
+    ports        free TCP ports on the loopback, as many as the procedure's workload asks for
     sut, client  the CPUs of each role; disjoint where the workload has clients (but on a machine with a single CPU),
                  else all CPUs are the system's under test
     peer         the host beside the machine, for a server that is to run there
@@ -149,8 +150,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     treated   whether the treatment's variables and prctl reach it (a helper server is none of the system under test)
     environment  variables of its own; they win over the treatment's
     where     on the machine where the attempt is played, or on the host beside a guest, where it is a helper that is
-              neither treated nor looked at; `ready` is asked from the machine in any case. A scene all of whose servers
-              are on the host's side is one without servers: what is timed is the system under test
+              neither treated nor looked at; `ready` is asked from the machine in any case. A procedure all of whose
+              servers are on the host's side is one without servers: what is timed is the system under test
     """
 
     name: str
@@ -217,7 +218,7 @@ class Window(msgspec.Struct, frozen=True):
     """The part of the timed command that counts, in seconds from its start: `length` of it after `lead`.
 
     The command must go on for some seconds after it: meanwhile the servers' memory is scanned, with clients attached.
-    Then it is not waited for where `Scene.enough` ends it. With a `quota` the part is as long as that work takes,
+    Then it is not waited for where `Procedure.enough` ends it. With a `quota` the part is as long as that work takes,
     whatever `length` says.
     """
 
@@ -226,7 +227,7 @@ class Window(msgspec.Struct, frozen=True):
     quota: Quota | None = None
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True):
+class Procedure(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt.
 
     timed      the command that is timed. Beside servers it is a client; else it is the system under test itself
@@ -346,7 +347,7 @@ class Staged(Workload, Protocol):
         """The data that its attempts start from, or None when it needs none."""
         ...
 
-    def scene(self, treatment: Treatment, values: Mapping[str, ParameterValue], places: Places) -> Scene:
+    def procedure(self, treatment: Treatment, values: Mapping[str, ParameterValue], places: Places) -> Procedure:
         """One attempt."""
         ...
 

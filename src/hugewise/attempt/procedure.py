@@ -1,4 +1,4 @@
-"""Plays a scene: lays out its data, runs its steps and servers, attends the timed command, and looks at the memory.
+"""Plays a procedure: lays out its data, runs its steps and servers, attends the timed command, and looks at the memory.
 
 All programs are started by the probe's launcher: as an unprivileged account, in their role's cgroup, pinned to their
 role's CPUs, ended with everything that they started when hugewise dies. A server is asked whether it is ready, never
@@ -37,7 +37,18 @@ from hugewise.machine import probe, serving
 from hugewise.machine.machine import Contained, Machine, Running
 from hugewise.machine.serving import ClientSite, Serving
 from hugewise.model.policy import Treatment
-from hugewise.model.scene import Act, OutputReady, Places, PortReady, Quota, RemoteEndpoint, Server, Step, Window, Write
+from hugewise.model.procedure import (
+    Act,
+    OutputReady,
+    Places,
+    PortReady,
+    Quota,
+    RemoteEndpoint,
+    Server,
+    Step,
+    Window,
+    Write,
+)
 from hugewise.reading import UnreadableError, patiently
 
 # Of what the network was seen to carry: above it, the network may be what was measured.
@@ -227,17 +238,18 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
 _TO_LOOK_S = 0.02  # how soon it is seen that clients have done their share: their log says it exactly
 
 
-class StageError(HugewiseError):
-    """A step or a server failed; the message has its last lines. `stage`: on which, where there may be several."""
+class ProcedureError(HugewiseError):
+    """A step or a server failed; the message has its last lines. `procedure runner`: on which, where there may be
+    several."""
 
-    def __init__(self, message: str, stage: Stage | None = None) -> None:
+    def __init__(self, message: str, procedure_runner: ProcedureRunner | None = None) -> None:
         super().__init__(message)
-        self.stage = stage
+        self.procedure_runner = procedure_runner
 
 
 @dataclass
-class Stage:
-    """Where one scene is played.
+class ProcedureRunner:
+    """Where one procedure is played.
 
     machine     whose programs, files and memory they are
     outputs     folder (of the attempt, on this host) for what the programs say
@@ -260,8 +272,8 @@ class Stage:
 
     # -- acts
 
-    def play(self, acts: Iterable[Act]) -> None:
-        """Carry out `acts` in their order, then stop the servers among them. Raises StageError."""
+    def driver(self, acts: Iterable[Act]) -> None:
+        """Carry out `acts` in their order, then stop the servers among them. Raises ProcedureError."""
         for act in acts:
             match act:
                 case Step():
@@ -273,14 +285,14 @@ class Stage:
         self.stop()
 
     def do(self, step: Step) -> str:
-        """Run a step to its end; returns its stdout. Raises StageError."""
+        """Run a step to its end; returns its stdout. Raises ProcedureError."""
         said = self._run(step)
-        if isinstance(said, StageError):
+        if isinstance(said, ProcedureError):
             raise said
         return said
 
     def start(self, server: Server) -> None:
-        """Start a server, and wait until it answers. Raises StageError."""
+        """Start a server, and wait until it answers. Raises ProcedureError."""
         beside = server.where == "host"
         treatment = self.treatment if server.treated and not beside else None
         spec = self._spec(
@@ -293,7 +305,7 @@ class Stage:
             cpus=server.cpus,
             announce=True,
         )
-        if beside:  # nothing of the scene's machine is there
+        if beside:  # nothing of the procedure's machine is there
             env = {**LocalMachine().environment, **server.environment}
             spec = msgspec.structs.replace(spec, env=env, cwd=server.cwd or "/", cgroup_procs=(), cpus=server.cpus)
         try:
@@ -301,7 +313,7 @@ class Stage:
                 LocalMachine() if beside else self.machine, probe.Job.below(self.outputs, server.name, spec)
             )
         except ProbeError as error:
-            raise StageError(f"{server.name}: {error.message}") from None
+            raise ProcedureError(f"{server.name}: {error.message}") from None
         self.running.append((server, begun))
         self._await(server, begun)
 
@@ -313,11 +325,11 @@ class Stage:
             if begun.ended():  # whoever answers then is another's
                 self.running.pop()[1].close()
                 how = how_ended(begun.events())
-                raise StageError(f"{server.name} ended before it answered{how}{self._last(server.name)}")
+                raise ProcedureError(f"{server.name} ended before it answered{how}{self._last(server.name)}")
             if why is None:
                 return
             if time.monotonic() > end:
-                raise StageError(
+                raise ProcedureError(
                     f"{server.name} does not answer after {server.ready_within:g} s: {why}{self._last(server.name)}"
                 )
             time.sleep(pause)
@@ -327,14 +339,14 @@ class Stage:
         """Why a server is not ready, or None when it is."""
         if isinstance(server.ready, Step):
             said = self._run(server.ready)
-            if isinstance(said, StageError):
+            if isinstance(said, ProcedureError):
                 return said.message
             return None if server.port is None else port_conflict(server.port, self.tested.processes())
         files = (self.outputs / f"{server.name}.stdout", self.outputs / f"{server.name}.stderr")
         return unready(server.ready, self.tested.processes(), files)
 
     def stop(self) -> None:
-        """Stop the servers, the last first, and see that they are gone. Raises StageError if one had to be killed."""
+        """Stop the servers, the last first, and see that they are gone. ProcedureError if one had to be killed."""
         stubborn = []
         while self.running:
             server, begun = self.running.pop()
@@ -345,7 +357,7 @@ class Stage:
             begun.close()
         self.sut.kill()
         if stubborn:
-            raise StageError("; ".join(stubborn))
+            raise ProcedureError("; ".join(stubborn))
 
     def end(self) -> None:
         """End whatever still runs, at once."""
@@ -377,8 +389,8 @@ class Stage:
         """What to do while the timed command runs: wait for its end, or for the window's ends.
 
         `mark` is called at the window's begin and end, `look` after it; the steps `beside` are done when the measured
-        part has begun; `enough` ends it when that is over. Raises StageError as soon as a server has ended, when such a
-        step fails, or when the command ends before the window does.
+        part has begun; `enough` ends it when that is over. Raises ProcedureError as soon as a server has ended, when
+        such a step fails, or when the command ends before the window does.
         """
         begun = time.monotonic()
 
@@ -404,7 +416,7 @@ class Stage:
     def _pass(
         self, processes: Sequence[Running], begun: float, moment: float, window: Window, quota: Quota | None = None
     ) -> None:
-        """Wait until the moment after `begun`, and until that work is done. Raises StageError where it ends before."""
+        """Wait until the moment after `begun`, and until that work is done. ProcedureError where it ends before."""
         until = begun + moment
         while not self._ends(processes, until):
             if quota is None or self.has_done(quota):
@@ -412,17 +424,17 @@ class Stage:
             until = time.monotonic() + _TO_LOOK_S
         self.check_again()
         part = "of a given work" if window.quota else f"({window.lead:g} to {window.lead + window.length:g} s)"
-        raise StageError(
+        raise ProcedureError(
             f"it ended after {time.monotonic() - begun:.1f} s, before its measured part {part} was over"
             f"{self._last('timed')}"
         )
 
     def has_done(self, quota: Quota) -> bool:
-        """Whether all clients have done their share. Raises StageError."""
+        """Whether all clients have done their share. Raises ProcedureError."""
         try:
             return sum(1 for _ in self.machine.files(self.places.run, quota.done)) >= quota.clients
         except UnreadableError as error:
-            raise StageError(f"what its clients have done cannot be seen: {error.reason}", self) from error
+            raise ProcedureError(f"what its clients have done cannot be seen: {error.reason}", self) from error
 
     def let_end(self, enough: Literal["ALRM"] | Write | None) -> None:
         """Have the timed command end now, with its report; where it cannot be told, it ends by itself."""
@@ -435,21 +447,21 @@ class Stage:
                     there[0].signal(pid, signal.Signals[f"SIG{enough}"])
 
     def check_again(self) -> None:
-        """A client whose server was killed may be gone before the server's launcher is. Raises StageError."""
+        """A client whose server was killed may be gone before the server's launcher is. Raises ProcedureError."""
         launchers = [each.launcher for _, each in self.running]
         if launchers:
             select.select(launchers, [], [], _GRACE)
         self.check()
 
     def _ends(self, processes: Sequence[Running], until: float | None) -> bool:
-        """Wait until all `processes` have ended (True) or until the moment (False). StageError if a server ended."""
+        """Whether all `processes` have ended; waits until the moment. ProcedureError if a server ended."""
         return ends([self], processes, until)
 
     def check(self) -> None:
-        """Raises StageError when a server is gone."""
+        """Raises ProcedureError when a server is gone."""
         for server, begun in self.running:
             if begun.ended():
-                raise StageError(self.ended(server), self)
+                raise ProcedureError(self.ended(server), self)
 
     def ended(self, server: Server) -> str:
         """How it ended, with its last lines."""
@@ -461,7 +473,7 @@ class Stage:
         return f"{what}{how_ended(events)}{self._last(name)}"
 
     def scan(self) -> list[probe.Coverage]:
-        """What backs the servers' named memory now. Raises ProbeError, or StageError when a server is gone."""
+        """What backs the servers' named memory now. Raises ProbeError, or ProcedureError when a server is gone."""
         self.check()
         return self.tested.scan()
 
@@ -472,7 +484,7 @@ class Stage:
 
     # -- how a program is run
 
-    def _run(self, step: Step) -> str | StageError:
+    def _run(self, step: Step) -> str | ProcedureError:
         spec = self._spec(step.name, step.argv, step.environment, role=step.role, cwd=step.cwd, timeout=step.timeout)
         machine = self.machine
         if step.far and self.far is not None:
@@ -495,13 +507,13 @@ class Stage:
                 how = f"not done after {step.timeout:g} s"
             if ended is not None and ended.exceeded is not None:
                 how = ended.exceeded
-            return StageError(f"{step.name} ({Path(step.argv[0]).name}): {how}{self._last(step.name)}")
+            return ProcedureError(f"{step.name} ({Path(step.argv[0]).name}): {how}{self._last(step.name)}")
         if step.expects is not None and step.expects not in said:
-            return StageError(f"{step.name}: its output does not contain {step.expects!r}{self._last(step.name)}")
+            return ProcedureError(f"{step.name}: its output does not contain {step.expects!r}{self._last(step.name)}")
         return said
 
     def environment(self, added: Mapping[str, str]) -> dict[str, str]:
-        """What programs of a scene find in their environment: little of the caller's, nothing of root's."""
+        """What programs of a procedure find in their environment: little of the caller's, nothing of root's."""
         found = dict(self.machine.environment) | {"HOME": self.places.run, "TMPDIR": self.places.run}
         if self.account is not None:
             found |= {"USER": self.account.pw_name, "LOGNAME": self.account.pw_name}
@@ -546,11 +558,11 @@ class Stage:
         return self.places.client if self.far is None else self.far.beside
 
     def text(self, name: str, stream: str) -> str:
-        """What a program said; empty when it said nothing. Raises StageError where that is too much to be read."""
+        """What a program said; empty when it said nothing. Raises ProcedureError where that is too much to be read."""
         try:
             return outcome.printed(self.outputs / f"{name}.{stream}")
         except UnreadableError as error:
-            raise StageError(f"{name}: {error.reason}") from error
+            raise ProcedureError(f"{name}: {error.reason}") from error
 
     def _last(self, name: str) -> str:
         """The last lines that a program said, stderr before stdout, for an error."""
@@ -561,20 +573,24 @@ class Stage:
         return ""
 
 
-def ends(stages: Sequence[Stage], processes: Sequence[Running], until: float | None) -> bool:
+def ends(procedure_runners: Sequence[ProcedureRunner], processes: Sequence[Running], until: float | None) -> bool:
     """Wait until all `processes` have ended (True) or until the moment on the monotonic clock (False).
 
-    Raises StageError as soon as a server of one of the stages has ended.
+    Raises ProcedureError as soon as a server of one of the procedure runners has ended.
     """
-    servers = {begun.launcher: (stage, server) for stage in stages for server, begun in stage.running}
+    servers = {
+        begun.launcher: (procedure_runner, server)
+        for procedure_runner in procedure_runners
+        for server, begun in procedure_runner.running
+    }
     left_over = {process.fileno() for process in processes if process.poll() is None}
     while left_over:
         left = None if until is None else max(0.0, until - time.monotonic())
         readable, _, _ = select.select([*left_over, *servers], [], [], left)
         for descriptor in readable:
             if descriptor in servers:
-                stage, server = servers[descriptor]
-                raise StageError(stage.ended(server), stage)
+                procedure_runner, server = servers[descriptor]
+                raise ProcedureError(procedure_runner.ended(server), procedure_runner)
             left_over.discard(descriptor)
         if not readable:
             return False
