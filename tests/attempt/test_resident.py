@@ -110,7 +110,7 @@ def proven(filled: list[probe.Coverage], coverage: list[probe.Coverage]) -> Deli
         arm=arm,
         command=Launch(argv=("true",), proof="live"),
         site=machine,
-        play=SimpleNamespace(filled=filled, coverage=coverage, served=True),
+        driver=SimpleNamespace(filled=filled, coverage=coverage, served=True),
         cgroup_faults=None,
         boarded=SimpleNamespace(own=False),
         events=[],
