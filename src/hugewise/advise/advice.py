@@ -1,4 +1,4 @@
-"""An advice as it is kept: what was asked, and what each phase has found. Pure; `telling` has its words.
+"""An advice as it is kept: what was asked, and what each phase has found. Pure; `text` has its words.
 
 The folder of an advice: held from when it was made, so that what root writes, and gives away, is that very folder.
 

@@ -298,7 +298,7 @@ def advise(
     anyway: bool = False,
     command: Sequence[str] = (),
 ) -> tuple[Advice, Path]:
-    """Find out what to set for a workload; the advice and its folder (`record`, where it is one of several).
+    """Find out what to set for a workload; the advice and its folder (`AdviceFolder`, where it is one of several).
     Interrupted, it says so in its state. `command`: the command line that asked, which it keeps, as its runs do.
 
     Raises UserError where the workload cannot be measured, HugewiseError.

@@ -122,7 +122,7 @@ Decision = Act | Assign | Quarantine | GiveUp | Close
 
 @dataclass(frozen=True)
 class Moment:
-    """What holds of one host or one place, by itself: which of them has to be looked at is what `agenda` knows."""
+    """What holds of one host or one place, by itself: which of them has to be looked at is what `Agenda` knows."""
 
     state: FleetState
     view: View

@@ -1,7 +1,7 @@
 """What carries orders to hosts and answers back, and nothing else.
 
 An engine keeps no state that a fleet needs: what it carried may arrive twice, late or not at all, and hosts and
-coordinator are made for that (`spool`, `coordinator`). It never tries again by itself.
+coordinator are made for that (`host_agent`, `coordinator`). It never tries again by itself.
 
 Programs that carry: the caller's own ssh, and sudo on a host. They are given bytes, and heard with limits.
 

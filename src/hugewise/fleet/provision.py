@@ -58,7 +58,7 @@ _AT_ONCE = 4  # hosts: each has the wheels in memory on its way
 
 
 class Carry(Protocol):
-    """A command on a host, with its standard input: `ssh.over_ssh`."""
+    """A command on a host, with its standard input: `engine.over_ssh`."""
 
     def __call__(
         self, entry: HostEntry, words: Sequence[str], data: bytes = b"", *, timeout: float, most: int

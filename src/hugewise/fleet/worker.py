@@ -2,7 +2,7 @@
 
 A worker that is stopped stays registered with its scheduler, and obeys nothing until it goes on. So that it does go on
 whatever becomes of the keeper, a process of its own waits for the keeper's end: `Guard`; and where that is killed too,
-`waking` on the worker's side. See signal(7), proc(5).
+`sigcont_watchdog` on the worker's side. See signal(7), proc(5).
 
 When the engine's worker may go on for a moment: between two blocks, and as long as an order is being obeyed.
 """

@@ -1,4 +1,4 @@
-"""What the agent of another machine (a guest, the host of a client) can be asked to do; how, is `channel`'s.
+"""What the agent of another machine (a guest, the host of a client) can be asked to do; how, is `Channel`'s.
 
 The channel to the agent of another machine: requests from any thread, answers and events read by one of its own.
 

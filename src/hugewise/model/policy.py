@@ -180,6 +180,6 @@ class Policy(Protocol):
 
     def deployment(self, sizes: PageSizes, treatment: Treatment, pool_bytes: int) -> Deployment:
         """The host's settings that make up the policy, now and at boot, none where it needs none; what one program is
-        started with is `deployment.program`'s. `pool_bytes` is the hugetlb memory that the workload used.
+        started with is `hugewise.deployment.program`'s. `pool_bytes` is the hugetlb memory that the workload used.
         """
         ...

@@ -1,6 +1,6 @@
 """A run's attempts and metrics for other programs: a row for each attempt and metric, as Parquet, CSV or OpenMetrics.
 
-The rows are those of `export_rows`, some thousand at a time, so that a large run takes no more memory than reading it.
+The rows are those of `rows`, some thousand at a time, so that a large run takes no more memory than reading it.
 A value that is not there is null (an empty field in CSV, no sample in OpenMetrics), with its reason in `absent`. The
 verdict of a comparison stands in the rows of its arm's judged metric; all of them, end points too, are in a second file
 beside the first, but for OpenMetrics, which has them in the same.
@@ -274,7 +274,7 @@ class Source(NamedTuple):
     results: Results
 
     def rows(self) -> Iterator[int]:
-        """As `export_rows.rows`."""
+        """As `rows`."""
         return rows(self.connection, self.run, self.results)
 
 

@@ -103,7 +103,7 @@ class Controlled:
         return self._difference.coefficient
 
     def centre(self) -> float:
-        """The typical log-ratio (`location.point`) of values and weights. Raises ValueError without pairs.
+        """The typical log-ratio (`inversion.point`) of values and weights. Raises ValueError without pairs.
 
         Found once for the same pairs: verdict, estimate and correction all ask for it.
         """

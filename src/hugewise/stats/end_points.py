@@ -4,15 +4,15 @@ They are judged on the same pairs, each with a share of alpha of its own, and ne
 wants them sharp declares its budget accordingly (`hugewise plan`).
 
 mean   ratio of arithmetic means, the cost per job (`campaign.ratio_of_means`): asymptotic, from 100 pairs
-slow   difference of the rates of runs slower than 1.25 times the usual (`tail.slow_rate`): exact test
-p99    ratio of the 99th percentiles over all runs (`tail.quantile`): exact test
+slow   difference of the rates of runs slower than 1.25 times the usual (`slow_rate`): exact test
+p99    ratio of the 99th percentiles over all runs (`quantile`): exact test
 
 Kept-in pairs. Estimate and interval are those of the usable pairs (`pairs`). Whether pages were delivered may depend
 on the label, and then the signs of the usable pairs alone are no fair coins even where the arm makes no
 difference to the metric. With every pair kept in they are. So a verdict is given only where the same end point on
 `kept` gives the same verdict, which holds the error rate of `slow` and `p99` exactly; else it is undecided.
 
-E-values. Each end point carries e-values of its own (`eprocess`), made of `kept` too: `slow` and `p99` by the
+E-values. Each end point carries e-values of its own (`evidence.EProcess`), made of `kept` too: `slow` and `p99` by the
 scores of the +-1 differences of their test, `mean` by the differences of the metric themselves. Under Fisher's sharp
 null a swap of a pair's labels flips its difference and nothing else, so that given the magnitudes and the past every
 factor has mean 1 over the coin, whatever the noise. They stop with the blocks of their comparison: when the typical

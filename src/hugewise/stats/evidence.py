@@ -1,6 +1,6 @@
 """Several runs' evidence together: e-values multiply over runs, and e-Holm judges the comparisons.
 
-Each run gives a comparison two e-values (`eprocess`): `larger` against "the arm is not larger", `smaller` against "the
+Each run gives a comparison two e-values (`EProcess`): `larger` against "the arm is not larger", `smaller` against "the
 arm is not smaller". The first null says that each pair, given its size |D| and the past, is at least as likely to fall
 below 0 as above; "no difference" belongs to both nulls. One-sided values are what a direction needs: the product of
 two-sided ones grows too where one host finds an arm larger and another finds it smaller.
@@ -46,7 +46,7 @@ whose mean is the better choice where the direction is expected to be the same e
 
 There are two, by what the amounts s_t are; both are exact under the sharp null, whatever the noise.
 
-EProcess      normal scores (over 10, see `scores`), for the typical ratio: an outlier counts little more than others
+EProcess      normal scores (over 10, see `signflip`), for the typical ratio: an outlier counts little more than others
 SumEProcess   the differences arm - baseline themselves, over the largest magnitude so far, for a mean: an outlier
               counts as much as it is large
 

@@ -263,7 +263,7 @@ def need(  # noqa: PLR0917
 ) -> HostNeed:
     """What a stratum needs where each host makes `pairs` pairs in `seconds` (all of a run, in all).
 
-    `deviation` is that of a pair's log-ratio (`spread.scale` of a pilot), `level` the share of the error rate. Raises
+    `deviation` is that of a pair's log-ratio (`paired.scale` of a pilot), `level` the share of the error rate. Raises
     ValueError on values out of range.
     """
     if pairs < 1 or not deviation >= 0:

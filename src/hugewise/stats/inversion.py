@@ -1,4 +1,4 @@
-"""The typical ratio: a time-uniform interval, by inverting the sign-flip test. `location` is its point estimate.
+"""The typical ratio: a time-uniform interval, by inverting the sign-flip test. `point` is its point estimate.
 
 Theta is the typical log-ratio of a pair: if the arm takes exp(theta) times what the baseline takes, in every pair, then
 D - theta obeys the null hypothesis of `signflip`. Theta stays in the confidence set until the test on D - theta,
@@ -9,7 +9,7 @@ ranked anew, first crosses, and never comes back:
 So C_n only shrinks as pairs come, and *the chance that it ever loses a constant effect is at most alpha, however often
 and whenever one looks* (test inversion: Lehmann and Romano, Testing Statistical Hypotheses, 3.5; over time: Darling and
 Robbins 1967). If the effect differs between pairs it covers the point about which D is symmetric. Where D is not
-symmetric its signs around `location.point` are no fair coins, least of all in the first pairs, and the interval can
+symmetric its signs around `point` are no fair coins, least of all in the first pairs, and the interval can
 lose that point for good (seen in 10 to 12% of streams at a nominal 5%, with a difference of 1% down in 72% of pairs and
 10% up in the others): `sequential` gives no verdict while the estimate lies outside. It does not cover the mean of an
 effect that drifts: see `campaign` for that.
@@ -26,7 +26,7 @@ The typical log-ratio: the value at which the test's own walk is zero.
 
 Hodges and Lehmann (1963, Ann. Math. Statist. 34:598) derive an estimate of place from a test: the theta at which the
 statistic of D - theta stands where it stands on average under the null. Here the statistic is the walk of signed normal
-scores with sequential ranks (`scores`), and it stands at 0. So the estimate, the test and its interval (`inversion`)
+scores with sequential ranks (`signflip`), and it stands at 0. So the estimate, the test and its interval
 speak of one thing, whatever the shape of the differences:
 
     theta with E[sign(D - theta) J(F(|D - theta|))] = 0,    J the normal score, F the distribution of |D - theta|
@@ -56,7 +56,7 @@ def point(differences: Iterable[float], weights: Iterable[float] | None = None) 
 
     To 1e-7 of the range of the differences. +-inf where infinite ones (failures) outweigh all finite ones. With weights
     other than 1 the walk need not fall everywhere as theta rises; one of its zeros is found. Some 30 times the cost of
-    `scores.signed`: 0.1 s for 1,000, 2 s for 24,000. Raises ValueError on no differences, or a NaN.
+    `signflip.signed`: 0.1 s for 1,000, 2 s for 24,000. Raises ValueError on no differences, or a NaN.
     """
     values = np.array(list(differences), dtype=np.float64)
     if not len(values) or np.isnan(values).any():

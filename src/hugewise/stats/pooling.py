@@ -22,7 +22,7 @@ loss of one in a hundred pairs leaves 1.3 times, and to replace the lost ones un
 And Student's t may be looked at once: looked at as each of 12 hosts comes back, a nominal 5% ends in 18%. So nothing is
 claimed over hosts before a fleet has ended, hosts that were replaced and came late have their part, and where hosts
 were begun and have no run they are taken for hosts without any effect (up to one in ten of them; beyond, nothing is
-claimed). What holds at every look, and whoever is lost by chance, is the product of e-values (`strata`).
+claimed). What holds at every look, and whoever is lost by chance, is the product of e-values (`evidence`).
 
 Simulated through the session's own method (`verification.fleets`; 10 hosts, deviation of a pair 5%, hosts with one
 effect, or spread by up to 100% of it, at 1%, 2%, 5% and 20%; 1,000 fleets each): the typical effect averages 1.00 to
@@ -40,7 +40,7 @@ Holm on the larger of the two one-sided p for equivalence, as in `family`. An in
 its effect was held, so that it excludes 1 exactly when the difference is claimed.
 
 All of this takes hosts of a stratum for a sample of hosts like them, with effects that are near normal. Nothing of it
-has a part in the exact verdict of a host, nor in the product of e-values (`strata`).
+has a part in the exact verdict of a host, nor in the product of e-values (`evidence`).
 
 What a host's method hands to its fleet: the estimate of the typical ratio, with all that pooling asks of it.
 """
@@ -72,7 +72,7 @@ class HostEstimate(NamedTuple):
     """What a host found, in the logarithm of the ratio.
 
     centre   the plain estimate
-    scale    the deviation of a pair's difference (`spread.scale`)
+    scale    the deviation of a pair's difference (`paired.scale`)
     pairs    that it is made of
     alpha, planned   of its test
     crossed  whether the test has crossed

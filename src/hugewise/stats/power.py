@@ -2,7 +2,7 @@
 
 The forecast is for differences D that are normal with mean `shift` times their standard deviation. With heavier tails
 fewer pairs are needed than forecast from the standard deviation, as the scores lose nothing to the t test (Chernoff and
-Savage 1958, Ann. Math. Statist. 29:972); `spread.scale` is the deviation that the test itself sees.
+Savage 1958, Ann. Math. Statist. 29:972); `paired.scale` is the deviation that the test itself sees.
 
 Up to 2,000 pairs. The law of the walk by dynamic programming, as for the boundary but with coins that lean: a
 magnitude x standard deviations large has sign +1 with chance 1/(1 + exp(-2 shift x)). Magnitudes are those of a typical
@@ -24,7 +24,7 @@ A pilot of n pairs gives the deviation s of a pair, not sigma. Pairs that show a
 it with less on average: where s came out small, too few pairs are asked for, and that costs more than the converse
 gains. So chances are averaged over sigma as the pilot leaves it,
 
-    sigma = s / sqrt(chi^2_f / f),    f the pilot's degrees of freedom (`spread.freedom`).
+    sigma = s / sqrt(chi^2_f / f),    f the pilot's degrees of freedom (`paired.freedom`).
 
 Such averaged powers are called assurance (O'Hagan, Stevens and Campbell 2005, Pharm. Stat. 4:187). The distribution is
 the posterior under the prior 1/sigma, or the fiducial one. As power hangs almost on effect/sigma * sqrt(pairs) alone,
@@ -40,13 +40,13 @@ How many pairs the end points in `end_points` need: the chance of their verdicts
 
 An effect e of an end point is an arm whose every value is 1 + e times what the pilot has, free of the pilot's own
 effect (the worse way: lower values where higher is better). Chances are averaged over what the pilot leaves open, as
-in `assurance`.
+in `pairs_for_assurance`.
 
 mean   The interval of `campaign.ratio_of_means` at n pairs excludes 1 if sum(A - B) is beyond sqrt(n b/(n - b)) of its
        standard errors, b the bound's square: asymptotically with the chance Phi(shift sqrt(n) - sqrt(n b/(n - b))). The
        deviation of A - B is the pilot's, with the degrees of freedom that its kurtosis leaves.
 
-slow, p99   Only pairs of which one side is beyond the threshold count (`tail`). With p and q the chances of the arm's
+slow, p99   Only pairs of which one side is beyond the threshold count (`end_points`). With p and q the chances of the arm's
        and the baseline's run, such a pair is a sign that is + with chance u = p(1-q)/(p(1-q) + q(1-p)). The exact test
        on them is taken for a Brownian motion in the clock of these pairs, against the boundary of all pairs
        (`power.brownian`), with the drift sqrt(2 (u ln 2u + (1-u) ln 2(1-u))) of the signed root of the likelihood

@@ -20,7 +20,7 @@ How far a verdict reaches is named with it (`hugewise.model.results.Tier`): this
 average (`campaign`; from 100 pairs), beyond these sessions (`sessions`). A tier that the data cannot carry says so. The
 intervals of the last two have an error of alpha each of their own, outside the study's split.
 
-The estimand is the typical ratio of the usable pairs: where the test's own walk is zero (`location`). Its interval is
+The estimand is the typical ratio of the usable pairs: where the test's own walk is zero (`inversion`). Its interval is
 the set of ratios that the test has not rejected (`inversion`), so that it excludes 1 exactly when the test on the
 usable pairs has crossed. It only ever narrows, while the estimate moves with all pairs: where differences are not
 symmetric, or drift, the estimate can leave it. The pairs then share no one effect, and nothing is claimed.
@@ -33,7 +33,7 @@ more than the largest bias that has not been excluded (`bias`). Until it does, t
 differs by arm is refused by a check of its own, and the comparison ends without a verdict. Campaign average, session
 means and evidence stay those of the plain differences.
 
-Beside it an e-process (`eprocess`) sees the kept-in pairs, and stops with the comparison. An e-value counts at any
+Beside it an e-process (`evidence`) sees the kept-in pairs, and stops with the comparison. An e-value counts at any
 stopping time, so at this one too: what it is when the sign test ends the comparison is what multiplies over runs
 (`evidence`). It has no part in the verdict here.
 

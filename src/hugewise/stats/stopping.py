@@ -27,7 +27,7 @@ Plain Whitehead is enough; neither a second round of it nor the pair at which th
 streams that stopped at their crossing (`verification.stopping`), corrected estimates average 0.99 to 1.04 of the truth
 at 1% to 20%, also where differences have the tails of Student's t with 3 degrees of freedom.
 
-`scale` should be `spread.scale` of the differences: the deviation that the test itself sees. For normal differences it
+`scale` should be `paired.scale` of the differences: the deviation that the test itself sees. For normal differences it
 does as well as the standard deviation. With heavy tails the test stops earlier than the standard deviation says, and
 an outlier would make the correction too large.
 
@@ -68,7 +68,7 @@ def corrected(
 ) -> float | None:
     """The log-ratio `centre`, estimated at the stop, corrected for the stopping; between 0 and `centre`.
 
-    `scale` is the deviation of a pair's difference (log-ratio; `spread.scale`), `crossed_at` the pair at which the test
+    `scale` is the deviation of a pair's difference (log-ratio; `paired.scale`), `crossed_at` the pair at which the test
     of `alpha` over `budget` pairs crossed, `pairs` the number at which the comparison ended, where it went on. None
     where there is nothing to correct: no crossing, no scale, or an estimate that is infinite. About a second at most,
     and to 2% of the estimate. Raises ValueError on an alpha or a budget out of range, or fewer pairs than were crossed
@@ -243,7 +243,7 @@ def _edges(theta: float) -> Numbers:
 
 
 def _ranked(rows: Numbers) -> Integers:
-    """The scores of `scores.magnitudes` for each row of sizes without ties, of 32 pairs at most."""
+    """The scores of `signflip.magnitudes` for each row of sizes without ties, of 32 pairs at most."""
     found = np.empty(rows.shape, dtype=np.int64)
     for place, table in enumerate(_by_rank()[: rows.shape[1]]):
         found[:, place] = table[np.count_nonzero(rows[:, :place] < rows[:, place : place + 1], axis=1)]

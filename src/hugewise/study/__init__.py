@@ -2,5 +2,5 @@
 
 Imports the model and the rooms below. A new key goes here: a field of the struct that its table is (`study`, `tables`,
 `workload`, `guest`), annotated with a `Key` (and a `Kind`, where its type does not say what it may hold); a rule over
-several keys goes into `rules` or `guest_rules`. `make docs` writes the reference again.
+several keys goes into `rules`. `make docs` writes the reference again.
 """

@@ -5,7 +5,7 @@ own backend, as page tables are a process's own. With a share of work its second
 it has done its share it says so and idles, attached, until it is ended: its pages are still to be proven.
 
 Sources: PostgreSQL documentation, pgbench (`\\if`, `\\set`, `\\sleep`) and "System Administration Functions"
-(pg_stat_file); transactions are pgbench's own (`tpcb-like`, `select-only`), or `_analytic`'s.
+(pg_stat_file); transactions are pgbench's own (`tpcb-like`, `select-only`), or those of mode `analytic`.
 
 Tables and queries of pgbench's mode `analytic`: few long queries over much of the data, instead of many short ones.
 

@@ -2,7 +2,7 @@
 
 shared_buffers is a shared anonymous mapping: `enabled` of transparent huge pages never touches it, `shmem_enabled`
 does, and pages of a pool come by huge_pages = on (never `try`, which takes base pages without a word when the pool is
-short). The pool is sized by the server itself, for the very settings that it will run with (`_postgres_settings`).
+short). The pool is sized by the server itself, for the very settings that it will run with (`settings`).
 
 Sources: PostgreSQL documentation, "Linux Huge Pages" and "Resource Consumption".
 

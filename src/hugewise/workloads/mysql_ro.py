@@ -10,7 +10,7 @@ sysbench with a log of every transaction, as its own report cannot tell the part
 
 A script of ours stands before the test: sysbench runs Lua, and calls `event` for each transaction. Ends and times are
 kept in memory and written at the end, so that nothing is written while transactions are timed. The form is pgbench's,
-one file a thread: see `_transaction_log`. It ends the test when a file is there, with its report, as sysbench itself
+one file a thread: see `_outputs`. It ends the test when a file is there, with its report, as sysbench itself
 knows only its time.
 
 Sources: sysbench 1.0, src/lua (`event`, which ends its thread by anything but nil or false, `thread_done`,

@@ -1,4 +1,4 @@
-"""PostgreSQL under pgbench: TPC-B (read and write), look-ups alone, or long queries (`_analytic`), over the size of the
+"""PostgreSQL under pgbench: TPC-B (read and write), look-ups alone, or long queries (`_pgbench_script`), over the size of the
 database and clients.
 
 The database is made once with pgbench's own tables, and the same bytes are laid out for every attempt. Every client's

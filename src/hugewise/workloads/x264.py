@@ -315,7 +315,7 @@ class X264(StagedWorkload):
 
 
 def _chosen(values: Values) -> tuple[Clip, ...]:
-    """The clips of a cell. Raises ValueError as `_clips.folder` does."""
+    """The clips of a cell. Raises ValueError as `clips_in_folder` does."""
     given = str(values["clips"])
     return clips_in_folder(given, str(values["profile"])) if given else synthetic_clips(float_value(values, "length"))
 

@@ -61,7 +61,7 @@ _RARELY_MS: Final = 60_000.0
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What it is told. `host` is its name in the inventory, `scheduler` an address of Dask's (tls://...).
 
-    seal           the key of this host's answers, which no other host has (`sealing`)
+    seal           the key of this host's answers, which no other host has (`settings`)
     address        of this host: it listens there alone
     installation   the folder of hugewise here
     spool          None: what is usual for the account
