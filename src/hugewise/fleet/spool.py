@@ -99,7 +99,7 @@ class _Costs(msgspec.Struct, frozen=True):
 
 
 class SpoolEntry:
-    """The folder of an assignment. `path` is root's own under root: `host_agent` sees to that before anything is done."""
+    """The folder of an assignment. `path` is root's own under root: `host_agent` sees to that first."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -37,7 +37,7 @@ What is asymptotic: S per pair in place of V per pair (also in r). Below n0 = 10
 where the *effect* has rare large values, that is, where one arm brings its own stalls: until some have been seen, no
 method can know of them. Simulated (stalls of mean size 0.5 in log in 1% of one arm's runs, other noise 0.03 to 0.06):
 missed by 3 to 11% at nominal 5%, and by 0.04 to 2% at nominal 0.01%, almost always by an interval that makes that arm
-look too good. The rate of slow runs (`end_points`), whose bounds are not asymptotic, is the end point to hold beside it.
+look too good. The rate of slow runs (`end_points`), whose bounds are exact, is the end point to hold beside it.
 Differences that are nearly all equal (counts) likewise need more pairs than 100; where all are equal, S = 0 and the
 interval is the value itself.
 """

@@ -46,7 +46,7 @@ mean   The interval of `campaign.ratio_of_means` at n pairs excludes 1 if sum(A 
        standard errors, b the bound's square: asymptotically with the chance Phi(shift sqrt(n) - sqrt(n b/(n - b))). The
        deviation of A - B is the pilot's, with the degrees of freedom that its kurtosis leaves.
 
-slow, p99   Only pairs of which one side is beyond the threshold count (`end_points`). With p and q the chances of the arm's
+slow, p99   Only pairs of which one side is beyond the threshold count. With p and q the chances of the arm's
        and the baseline's run, such a pair is a sign that is + with chance u = p(1-q)/(p(1-q) + q(1-p)). The exact test
        on them is taken for a Brownian motion in the clock of these pairs, against the boundary of all pairs
        (`power.brownian`), with the drift sqrt(2 (u ln 2u + (1-u) ln 2(1-u))) of the signed root of the likelihood

@@ -1,5 +1,5 @@
-"""PostgreSQL under pgbench: TPC-B (read and write), look-ups alone, or long queries (`_pgbench_script`), over the size of the
-database and clients.
+"""PostgreSQL under pgbench: TPC-B (read and write), look-ups alone, or long queries, over the database's size and the
+number of clients.
 
 The database is made once with pgbench's own tables, and the same bytes are laid out for every attempt. Every client's
 first transaction touches all of shared_buffers that the database fills, in that client's own backend: page tables are
