@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hugewise.analysis import analysis, combining
-from hugewise.cli import compare
+from hugewise.cli import combine
 from hugewise.cli.main import cli
 from hugewise.errors import UserError
 from hugewise.model import guest as record
@@ -103,7 +103,7 @@ def test_end_points_are_combined_beside_the_typical_ratio(tmp_path: Path) -> Non
     among = told["thp", "typical ratio"]
     assert plain.smaller == pytest.approx(among.smaller)
     assert plain.adjusted is not None and among.adjusted is not None and among.adjusted < plain.adjusted
-    text = " ".join(" ".join(compare.lines(found)).split())
+    text = " ".join(" ".join(combine.lines(found)).split())
     assert "over 8 comparisons" in text
     assert "chase: thp against base, ns_per_load, typical ratio" in text
     assert "chase: mthp against base, ns_per_load, mean" in text

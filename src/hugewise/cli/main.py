@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import click
 
-from hugewise.cli import options, progress, request
+from hugewise.cli import options, request
 from hugewise.cli.advise import advise
 from hugewise.cli.backing import verify
 from hugewise.cli.compare import compare
@@ -88,6 +88,7 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
     a new run; `resume` continues one that was interrupted.
     """
     import hugewise  # noqa: PLC0415  (each verb pays only for what it uses)
+    from hugewise.cli import progress  # noqa: PLC0415
     from hugewise.cli.plan import show_plan  # noqa: PLC0415
 
     chosen = request.study_of(study, command, policy, options)
@@ -108,6 +109,7 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
 def resume(run_: Path, *, anyway: bool, keeper: int | None) -> None:
     """Continue the interrupted run in the folder RUN."""
     import hugewise  # noqa: PLC0415
+    from hugewise.cli import progress  # noqa: PLC0415
 
     progress.reported(lambda listener: hugewise.resume(run_, listener=listener, anyway=anyway), keeper)
 
@@ -299,7 +301,7 @@ def combine(runs: Sequence[Path], confidence: float | None, as_json: bool) -> No
 
     Multiplies their e-values (method sequential). Name all runs that were made, whatever they found.
     """
-    from hugewise.cli import compare as combining  # noqa: PLC0415
+    from hugewise.cli import combine as combining  # noqa: PLC0415
 
     combining.main(runs, confidence, as_json=as_json)
 
