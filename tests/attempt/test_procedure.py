@@ -209,7 +209,7 @@ def test_programs_get_little_of_the_callers_environment(
 
 
 def test_a_recipe_writes_files_and_ends_its_servers(runner: ProcedureRunner) -> None:
-    runner.driver([Write("sub/conf", "x = 1\n"), server(), Step(name="ask", argv=(PYTHON, "-c", ASK))])
+    runner.run_all([Write("sub/conf", "x = 1\n"), server(), Step(name="ask", argv=(PYTHON, "-c", ASK))])
     assert Path(runner.places.data, "sub/conf").read_text() == "x = 1\n"
     assert runner.running == []
 

@@ -112,7 +112,7 @@ class FakeMachine:
 
 @dataclass
 class FakeGuest:
-    """`boarding.AcquiredMachine`."""
+    """`context.AcquiredMachine`."""
 
     machine: Any
     counting: bool = False
@@ -160,7 +160,7 @@ class FakeGuest:
 
 @dataclass
 class Inn:
-    """`boarding.Boarding`: the guests of a test, one for each attempt."""
+    """`context.Boarding`: the guests of a test, one for each attempt."""
 
     guests: list[FakeGuest | MachineError]
     boarded: list[tuple[str, int, Path]] = field(default_factory=list)

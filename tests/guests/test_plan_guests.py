@@ -43,7 +43,7 @@ def survey(page: int, pmd: int, *mthp: int) -> Survey:
 
 @dataclass
 class House:
-    """A `venue.GuestHouse`: kernels by name, as their surveys found them, or why there is none."""
+    """A `arms.GuestHouse`: kernels by name, as their surveys found them, or why there is none."""
 
     surveys: dict[str, Survey | str] = field(
         default_factory=lambda: {

@@ -47,7 +47,7 @@ KEPT = GuestsRecord(arch="arm64", accelerator="tcg", why="w", counting=False, ba
 
 @dataclass
 class Guests:
-    """`provided.GuestResources`, as far as a session asks it."""
+    """`resources.GuestResources`, as far as a session asks it."""
 
     found: Mapping[str, str] = field(default_factory=dict)
     counting: bool = False

@@ -40,7 +40,7 @@ _UNPRINTED = "no change printed"
 class SourceClaim(NamedTuple):
     """A figure of two arms, or a claim in words.
 
-    key         what rows of pages are matched by (`result_claims.claim_of`)
+    key         what rows of pages are matched by (`claim_of`)
     said        the claim in words
     quantity    what it is of, in the source's word; null: whatever a study judges
     parameters  of a trend: it grows with one of these

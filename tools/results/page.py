@@ -299,7 +299,7 @@ MOST_BYTES = 2_000_000
 """Of the data of a page: they are kept beside it under version control."""
 MARK = b"<!-- Made by hugewise from the data beside it: changes are lost. -->\n\n"
 RESERVED = ("overview", "folklore")
-"""Pages that are made of all others (`result_overview`)."""
+"""Pages that are made of all others (`overview`)."""
 
 
 def add(path: Path, run: Path, whole: Study | None = None, listed: CellList | None = None) -> list[Path]:

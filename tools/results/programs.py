@@ -4,7 +4,7 @@ and where. Pure.
     by_program({"lpc-2024-mthp": data, ...})   # a section for the overview
     in_short(data)                             # the first sentences of a page
 
-What stands for a policy on a load is in `result_policies`.
+What stands for a policy on a load is below.
 
 What each policy did to each load of a page, over all runs that judged it there. Pure.
 

@@ -191,7 +191,7 @@ def _command(results: Results, equivalent: str) -> str:
 
 
 def _by_name(results: Results) -> str:
-    """The command that was kept. Of a path a page keeps the file's name alone (`result_data.without_paths`), which
+    """The command that was kept. Of a path a page keeps the file's name alone (`data.without_paths`), which
     finds nothing anywhere: a study that comes with hugewise goes by its own.
     """
     file = f"{results.study}.toml"

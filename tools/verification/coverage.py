@@ -147,7 +147,7 @@ def _more_stalls(random: Generator, streams: int, pairs: int) -> PairedTimes:
 
 
 def _balanced(differences: Numbers) -> float:
-    """The typical log-ratio of so many differences that their ranks are those of their distribution (`location`)."""
+    """The typical log-ratio of so many differences that their ranks are those of their distribution (`inversion`)."""
     values = differences.ravel()
     scores = np.searchsorted(STEPS, (np.arange(len(values)) + 0.5) / len(values), "right")
     low, high = float(values.min()), float(values.max())

@@ -78,7 +78,7 @@ def of_run(path: Path) -> Sequence[CheckResult]:
 
 
 def of_design(seed: int, blocks: int = 2000) -> Sequence[CheckResult]:
-    """The orders that `design.order` makes, against the description, and how often the first arm comes first."""
+    """The orders that `randomisation.order` makes, against the description, and how often the first arm comes first."""
     random = generator(seed, "orders")
     other = first = 0
     for block in range(1, blocks + 1):

@@ -8,7 +8,7 @@ its lead and its measured part. Of all else these two are what an attempt takes 
 
 How many pairs a verdict takes, by a run that has too few of them for a forecast. Pure.
 
-A forecast wants six pairs of a comparison (`forecast_rows.FEWEST`): below, neither the scale of the exact test nor an
+A forecast wants six pairs of a comparison (`forecast.FEWEST`): below, neither the scale of the exact test nor an
 interval of the spread for any tails is known. Where there are three or more, their differences are taken for normal
 ones: the standard deviation s has f = n - 1 degrees of freedom, and sigma lies within s * sqrt(f / chi^2_f). From three
 pairs the ends of that are a factor of 12 apart, and so it is told wherever such a figure stands.

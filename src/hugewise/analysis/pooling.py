@@ -436,7 +436,7 @@ def _ends(held: Held | None) -> tuple[float | None, float | None]:
 
 
 def _evidence(measured: Sequence[MeasuredHost], alpha: float) -> dict[tuple[Key, str], list[ProductOfEvidence]]:
-    """By comparison and stratum, and under `strata.ALL` over all."""
+    """By comparison and stratum, and under `evidence.ALL` over all."""
     sources: dict[str, list[RunEvidence]] = {}
     for host in measured:
         if host.summary.evidence is not None:

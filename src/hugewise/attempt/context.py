@@ -279,7 +279,7 @@ class RunContext:
         default_factory=CounterPlan
     )  # which of the processor's events an attempt on this host counts
     data: Mapping[str, dataset.Kept] = field(default_factory=dict)  # the data of each cell that has some
-    # Attempts of the run by cell, as they were stored: what the next ones are held against (`consistency`).
+    # Attempts of the run by cell, as they were stored: what the next ones are held against (`runner`).
     earlier: defaultdict[str, list[Attempt]] = field(default_factory=lambda: defaultdict(list))
 
     def events(self, block: int, *, guest: bool) -> tuple[str, ...]:

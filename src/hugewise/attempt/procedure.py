@@ -239,7 +239,7 @@ _TO_LOOK_S = 0.02  # how soon it is seen that clients have done their share: the
 
 
 class ProcedureError(HugewiseError):
-    """A step or a server failed; the message has its last lines. `procedure runner`: on which, where there may be
+    """A step or a server failed; the message has its last lines. `procedure_runner`: of which, where there may be
     several."""
 
     def __init__(self, message: str, procedure_runner: ProcedureRunner | None = None) -> None:
@@ -249,7 +249,7 @@ class ProcedureError(HugewiseError):
 
 @dataclass
 class ProcedureRunner:
-    """Where one procedure is played.
+    """Runs one procedure.
 
     machine     whose programs, files and memory they are
     outputs     folder (of the attempt, on this host) for what the programs say
@@ -272,7 +272,7 @@ class ProcedureRunner:
 
     # -- acts
 
-    def driver(self, acts: Iterable[Act]) -> None:
+    def run_all(self, acts: Iterable[Act]) -> None:
         """Carry out `acts` in their order, then stop the servers among them. Raises ProcedureError."""
         for act in acts:
             match act:

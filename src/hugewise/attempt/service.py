@@ -1,13 +1,13 @@
 """One attempt of a staged workload: what the runner's steps call, from laying out the data to reading the outputs.
 
-A performance never raises for what happens on its procedure runner: `problem` says what went wrong and whether that
+A driver never raises for what happens in its procedure: `problem` says what went wrong and whether that
 was before the measured part (then the attempt is tried again) or in it (then it failed).
 
 The ends of an attempt's measured part: what both roles and the machine had counted at each.
 
-What a played procedure left behind, for the workload that reads it.
+What a procedure left behind, for the workload that reads it.
 
-Makes the data of staged workloads, once: their recipe is played on a procedure runner of its own, and what came out is
+Makes the data of staged workloads, once: their recipe is run by itself, and what came out is
 kept.
 
 The memory of idle servers when khugepaged has looked at all of it: what a policy costs beside what it wins.
@@ -197,9 +197,9 @@ class ServiceDriver(AttemptDriver):
     counted: probe.Counters | str = "the measured part was not completed"  # of the servers, or why not
     _unheld: bool = False
     _counting: Counting | None = None
-    _stage: ProcedureRunner | None = None
-    _scene: Procedure | None = None
-    _apart: RemoteClient | None = None
+    _runner: ProcedureRunner | None = None
+    _procedure: Procedure | None = None
+    _client: RemoteClient | None = None
     _moments: MarkedEnds = field(default_factory=MarkedEnds)
 
     def surroundings(self, added: Mapping[str, str]) -> Surroundings:
@@ -209,7 +209,7 @@ class ServiceDriver(AttemptDriver):
         )
 
     def afar(self, spec: probe.Spec, machine: Machine, added: Mapping[str, str]) -> tuple[probe.Spec, Machine]:
-        return (spec, machine) if self._apart is None else (self._apart.spec(spec, added), self._apart.machine)
+        return (spec, machine) if self._client is None else (self._client.spec(spec, added), self._client.machine)
 
     @property
     def workload(self) -> Staged:
@@ -220,14 +220,14 @@ class ServiceDriver(AttemptDriver):
     @property
     def procedure(self) -> Procedure:
         """What is played; known once it is supplied."""
-        assert self._scene is not None
-        return self._scene
+        assert self._procedure is not None
+        return self._procedure
 
     @property
     def procedure_runner(self) -> ProcedureRunner:
         """Where it is played; there once it is supplied."""
-        assert self._stage is not None
-        return self._stage
+        assert self._runner is not None
+        return self._runner
 
     def __post_init__(self) -> None:
         workload, given = self.workload, self.cell.given(self.arm)
@@ -253,15 +253,15 @@ class ServiceDriver(AttemptDriver):
         )
         given = self.cell.given(self.arm)
         if self.far is not None and isinstance(self.workload, Parted):
-            self._apart = RemoteClient.begin(self.far, client)
+            self._client = RemoteClient.begin(self.far, client)
             self.elsewhere = True
-            places = self._apart.places(places, self.workload.far_ports(given, places))
+            places = self._client.places(places, self.workload.far_ports(given, places))
         if self.kept is None and (made := self.workload.data(given)) is not None:
             self._try(lambda: self._make(made, places), "rejected")
-        places, self._scene = self._set(given, places)
-        self.served = any(server.where == "machine" for server in self._scene.servers)
-        self.gate = self._scene.gate
-        self._stage = ProcedureRunner(
+        places, self._procedure = self._set(given, places)
+        self.served = any(server.where == "machine" for server in self._procedure.servers)
+        self.gate = self._procedure.gate
+        self._runner = ProcedureRunner(
             machine,
             self.outputs,
             places,
@@ -270,7 +270,7 @@ class ServiceDriver(AttemptDriver):
             self.client,
             self.arm.treatment,
             self.site.source,
-            far=self._apart,
+            far=self._client,
         )
         self._try(self._before, "rejected")
 
@@ -292,7 +292,7 @@ class ServiceDriver(AttemptDriver):
         for path in data.inputs:
             self.site.machine.put("/", path.lstrip("/"), Path(path).read_bytes(), None, None)
         try:
-            procedure_runner.driver(data.recipe(places))
+            procedure_runner.run_all(data.recipe(places))
         finally:
             procedure_runner.end()
 
@@ -444,15 +444,15 @@ class ServiceDriver(AttemptDriver):
         if self.problem is not None or not self._moments.whole:
             return
         try:
-            self.reading = outcome.read(self.workload, self._played(), self.cell.given(self.arm))
+            self.reading = outcome.read(self.workload, self._outputs(), self.cell.given(self.arm))
         except UnreadableError as error:
             self.problem = Problem("failed", error.reason)
             return
         if self.reading.problem is not None:
             self.problem = Problem("failed", self.reading.problem)
         self.marks += [mark for mark in self.reading.marks if self._told(mark)]
-        if self._apart is not None:
-            self.marks += self._apart.marks(self._moments.carried, counted(self._parts))
+        if self._client is not None:
+            self.marks += self._client.marks(self._moments.carried, counted(self._parts))
         faults, resident = self.use("sut").faults, self.footprint
         warmed = self.served and not self._unheld and not self.fixed
         share = faults / (resident / self.site.base_size) if warmed and faults is not None and resident else 0.0
@@ -461,9 +461,9 @@ class ServiceDriver(AttemptDriver):
 
     def dismiss(self) -> None:
         """Stop the servers, see that they are gone, and remove the folders."""
-        if self._stage is not None:
+        if self._runner is not None:
             try:
-                self._stage.stop()
+                self._runner.stop()
             except ProcedureError as error:
                 self.marks.append(error.message)
         self.scratch.clear()
@@ -473,8 +473,8 @@ class ServiceDriver(AttemptDriver):
     def close(self) -> None:
         """Whatever happened: nothing of it lives on."""
         self._stop_counting()
-        if self._stage is not None:
-            self._stage.end()
+        if self._runner is not None:
+            self._runner.end()
         with suppress(OSError):
             self.scratch.clear()
 
@@ -498,8 +498,8 @@ class ServiceDriver(AttemptDriver):
         found = {name: fact for name, fact in self.reading.facts.items() if self._told(name)}
         if self.kept is not None:
             found |= {"data_sha256": self.kept.digest, "data_bytes": self.kept.bytes}
-        if self._apart is not None and self._moments.whole:
-            found |= self._apart.facts(self._moments.carried, counted(self._parts))
+        if self._client is not None and self._moments.whole:
+            found |= self._client.facts(self._moments.carried, counted(self._parts))
         if isinstance(self.scratch, Scratch):
             found["storage"] = f"{self.scratch.path.parent} ({file_system(self.scratch.path)})"
         return found
@@ -508,23 +508,23 @@ class ServiceDriver(AttemptDriver):
         """Whether a mark, or the fact of that name, means something here."""
         return not self.site.machine.emulated or name not in self.reading.of_time
 
-    def _played(self) -> WorkloadOutputs:
+    def _outputs(self) -> WorkloadOutputs:
         return WorkloadOutputs(
             self.procedure_runner, *self._moments.ends, self.use("sut"), self.use("client"), self._parts
         )
 
     def _try(self, act: Callable[[], object], state: Literal["rejected", "failed"]) -> None:
-        """Do it unless something went wrong before; a failure on procedure runner is kept."""
+        """Do it unless something went wrong before; a failure is kept."""
         if self.problem is not None:
             return
         try:
             act()
         except ProcedureError as error:
             self.problem = Problem(state, error.message)
-            if self._stage is None:
+            if self._runner is None:
                 return
             try:
-                self._stage.check_again()
+                self._runner.check_again()
             except ProcedureError as cause:  # a client fails because its server is gone
                 self.problem = Problem(state, cause.message)
 
@@ -561,7 +561,7 @@ def prepared(  # noqa: PLR0917 (what is made, where, and by whom)
     fresh(outputs, None, None)  # nobody else writes there
     procedure_runner = ProcedureRunner(machine, outputs, places, account, leaf, leaf, None, "smaps")
     try:
-        procedure_runner.driver(data.recipe(places))
+        procedure_runner.run_all(data.recipe(places))
         return dataset.keep_dataset(results, data, Path(places.data))
     except ProcedureError as error:
         raise HugewiseError(f"{data.name} cannot be made: {error.message}", hint="see: hugewise doctor") from None

@@ -1,4 +1,6 @@
-"""The verb `plan`: what was asked, what it is planned from, and the forecast on the terminal or as JSON.
+"""Plans for the terminal: of `hugewise plan`, of a dry run; listings; a calibration.
+
+The verb `plan`: what was asked, what it is planned from, and the forecast on the terminal or as JSON.
 
 Plain listings for the terminal: a dry run's plan, and what there is of policies, workloads, metrics, and so on.
 

@@ -1,4 +1,6 @@
-"""Settings of the whole host as files: now, and from the next boot on.
+"""Settings as files: of the whole host, and of servers that choose their pages themselves.
+
+Settings of the whole host as files: now, and from the next boot on.
 
 Sources: tmpfiles.d(5); sysctl.d(5); Documentation/admin-guide/kernel-parameters.txt, mm/transhuge.rst and
 mm/hugetlbpage.rst of the Linux kernel; Debian's grub-mkconfig (/etc/default/grub.d); tuned.conf(5).

@@ -61,7 +61,7 @@ def different(here: Installed, there: Installed) -> str | None:
     """Why a host's hugewise is not that of the coordinator, in words; None where it is the same.
 
     The probe is not compared with the coordinator's, which may be of another architecture, but among hosts: see
-    `gathering.checked`.
+    `gathering.problems`.
     """
     if there.version != here.version:
         return f"hugewise {there.version} is there, and {here.version} here"

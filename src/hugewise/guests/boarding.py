@@ -1,4 +1,6 @@
-"""Boots a guest for each attempt, and gives it up after it: `attempt.context.Boarding`.
+"""Guests for attempts: booted for each attempt, or once for a session; made ready for policies, proven, ended.
+
+Boots a guest for each attempt, and gives it up after it: `attempt.context.Boarding`.
 
 The page settings of a guest: turned by the rules of `hugewise.host.knob`, and journalled nowhere.
 
@@ -123,7 +125,7 @@ def pages_of(cell: Cell, arm: Arm) -> dict[int, int]:
 
 @dataclass
 class Aboard:
-    """One guest: `boarding.AcquiredMachine`. It is the attempt's alone, with all that runs in it.
+    """One guest: `context.AcquiredMachine`. It is the attempt's alone, with all that runs in it.
 
     export   the host's folder that it mounts
     pools    pages that its own pools are filled with when it has booted, by size in bytes
@@ -603,7 +605,7 @@ class ResidentBoarding:
 
 @dataclass
 class Stay:
-    """An attempt's time in the guest: `boarding.AcquiredMachine`. Nobody else is in it meanwhile."""
+    """An attempt's time in the guest: `context.AcquiredMachine`. Nobody else is in it meanwhile."""
 
     boarding: ResidentBoarding
     guest: Aboard

@@ -119,7 +119,7 @@ class Orders:
         return self._orders[-1]
 
     def render(self) -> bytes:
-        """The file for the initramfs. Raises OSError for an order that cannot be said (`requests.encode`)."""
+        """The file for the initramfs. Raises OSError for an order that cannot be said (`messages.encode`)."""
         return b"".join(messages.encode(number, order.request) for number, order in enumerate(self._orders, 1))
 
     # -- hearing what came of them
@@ -266,7 +266,7 @@ class _Planned(Surveyed):
 
 
 class CountingKnobs:
-    """Its page settings: `site.Knobs`. They are turned when it boots, and read back when it is heard out."""
+    """Its page settings: `serving.Knobs`. They are turned when it boots, and read back when it is heard out."""
 
     def __init__(self, machine: CountingMachine) -> None:
         self._machine = machine

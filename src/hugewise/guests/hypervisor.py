@@ -1,4 +1,6 @@
-"""Whether KVM really boots a guest here. That its device opens, and that vCPUs can be made, proves nothing.
+"""QEMU and KVM on this host: the program, whether KVM boots a guest, and the account that QEMU runs as.
+
+Whether KVM really boots a guest here. That its device opens, and that vCPUs can be made, proves nothing.
 
 Whom QEMU runs as on this host, and the private folder that it is given there.
 

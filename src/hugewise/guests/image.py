@@ -1,4 +1,6 @@
-"""A guest's user space: an ext4 of Debian packages, made without root and without running anything of theirs.
+"""What a guest boots from: an initramfs with the agent, an image of Debian packages, or a disk of the user's own.
+
+A guest's user space: an ext4 of Debian packages, made without root and without running anything of theirs.
 
 Where hugewise is root, the unprivileged account unpacks them and makes the file system, in a workshop; root takes the
 finished file.

@@ -1,4 +1,6 @@
-"""The files of a package below a folder, as a guest that has the folder as its root would see them. Nothing is run.
+"""Debian packages as files below a folder, and what they will take before they are fetched.
+
+The files of a package below a folder, as a guest that has the folder as its root would see them. Nothing is run.
 
 Paths and links of a package mean places in the guest. So each is resolved below the folder, never by this host:
 whatever a package holds, nothing is written outside. No file gets a bit that gives its caller another's rights.

@@ -59,7 +59,7 @@ class ForImage(NamedTuple):
 
 @dataclass(frozen=True)
 class GuestResources:
-    """What is there for a study's guests: `venue.GuestHouse`.
+    """What is there for a study's guests: `arms.GuestHouse`.
 
     kernels    by their names in the study; a text is why there is none
     surveys    likewise

@@ -1,4 +1,6 @@
-"""One knob of the kernel's page settings: find, read, turn and check it.
+"""The kernel's page settings: one knob, and the settings of a run, turned in batches and put back.
+
+One knob of the kernel's page settings: find, read, turn and check it.
 
 Knobs are found by what is present: every readable and writable file below /sys/kernel/mm/transparent_hugepage, and
 the sizes of the hugetlb pools, for the machine and for each NUMA node. A file that offers choices

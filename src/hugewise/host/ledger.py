@@ -37,7 +37,7 @@ class Intent(msgspec.Struct, frozen=True, tag="intent"):
 
 
 class TurnedBeside(msgspec.Struct, frozen=True, tag="beside"):
-    """Before the first intent: values that the kernel itself changes when knobs are turned; see `knob.beside`."""
+    """Before the first intent: values that the kernel itself changes when knobs are turned; see `knob.side_effects`."""
 
     values: Mapping[str, str]
 

@@ -1,4 +1,6 @@
-"""The network between a guest and this host.
+"""The network of this host: the way between a guest and the host, and the sockets at which processes listen.
+
+The network between a guest and this host.
 
 User networking needs nothing of the host: QEMU is the other end, and what the guest asks of 10.0.2.2 it gets from the
 host's loopback. With root, a bridge and a tap interface for each guest can be made instead. They have a private subnet

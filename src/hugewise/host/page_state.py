@@ -1,4 +1,8 @@
-"""A swap file for a run: made before, used while an attempt wants it, and gone afterwards, also after a SIGKILL.
+"""The free memory of this host for a run: fragmentation, lists of free pages, a swap file, a hugetlbfs mount.
+
+Each is undone afterwards, also after a SIGKILL.
+
+A swap file for a run: made before, used while an attempt wants it, and gone afterwards, also after a SIGKILL.
 
 The journal hears of it before it is made. It lies in the folder of results, in which the account that called sudo may
 write too: so the file is root's alone, new, and used by its descriptor, whatever its name leads to by then. It is used

@@ -1,4 +1,6 @@
-"""A machine, as everything above sees it: files to read and write, by absolute path.
+"""A machine and its clocks, and what was looked for on one.
+
+A machine, as everything above sees it: files to read and write, by absolute path.
 
 Policies, settings, coverage and the runner touch a machine only through `Host`. Tests put a dictionary in its place,
 and a guest can later answer the same questions through its agent.

@@ -311,8 +311,10 @@ def swap_bytes(cells: Iterable[Cell]) -> int:
 
 
 def due(cells: Sequence[Cell], closed: Mapping[str, int]) -> Cell:
-    """Which of these open cells the next block belongs to, where so many blocks are closed by cell: `coin.next_cell`,
-    but that cells whose memory has aged have some blocks in a row. It takes long to bring it from one age to another.
+    """Which of these open cells the next block belongs to, where so many blocks are closed by cell.
+
+    As `randomisation.next_cell`, but cells whose memory has aged have some blocks in a row: it takes long to bring it
+    from one age to another.
     """
     if all(cell.memory_age == "fresh" for cell in cells):
         chosen = randomisation.next_cell([cell.id for cell in cells], closed)

@@ -1,4 +1,6 @@
-"""Which runs before a run had its comparisons, in sentences; the same words in every report.
+"""Remarks of every report: earlier runs, comparisons that had too little time, what a verdict takes.
+
+Which runs before a run had its comparisons, in sentences; the same words in every report.
 
 Comparisons for which a run's time was too short, and how much would do; the same words in every report.
 

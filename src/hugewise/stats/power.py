@@ -7,7 +7,7 @@ Savage 1958, Ann. Math. Statist. 29:972); `paired.scale` is the deviation that t
 Up to 2,000 pairs. The law of the walk by dynamic programming, as for the boundary but with coins that lean: a
 magnitude x standard deviations large has sign +1 with chance 1/(1 + exp(-2 shift x)). Magnitudes are those of a typical
 sequence: their quantiles are the van der Corput sequence in base 2, which fills the unit interval evenly at every
-length. The boundary is the real one (`boundary.Boundary`) over the real scores of these magnitudes.
+length. The boundary is the real one (`signflip.Boundary`) over the real scores of these magnitudes.
 
 Beyond. The walk is taken for a Brownian motion with the drift of the expected score, against a boundary b * sqrt(n)
 of constant b: spending over log n crosses it at the rate b phi(b) per unit of log n for continuous looks, times
@@ -29,7 +29,7 @@ gains. So chances are averaged over sigma as the pilot leaves it,
 Such averaged powers are called assurance (O'Hagan, Stevens and Campbell 2005, Pharm. Stat. 4:187). The distribution is
 the posterior under the prior 1/sigma, or the fiducial one. As power hangs almost on effect/sigma * sqrt(pairs) alone,
 the promise is kept over repeated pilots too, for whatever sigma they are drawn with (Hahn and Meeker 1991,
-*Statistical Intervals*: prediction from a pivot): `hugewise.verification.planning` counts it.
+*Statistical Intervals*: prediction from a pivot): `tools.verification.planning` counts it.
 
 The average is Gauss-Hermite quadrature on the normal score of chi^2, with 7 points: the chance is near a normal
 distribution function of the logarithm of sigma, for which that is exact to 0.001 from 6 pairs on.

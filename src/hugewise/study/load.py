@@ -6,7 +6,7 @@
     command_study(policies, argv)  `hugewise run --policy a,b -- CMD`, without a file
 
 Every mistake raises StudyError with file, key, value and cure. Names of policies, workloads, parameters and metrics
-are looked up in `hugewise.plan.plan`, which sees the machine.
+are looked up in `hugewise.plan.cells` and `hugewise.plan.arms`, which sees the machine.
 
 The studies that come with hugewise: of a checkout its folder `studies`, else what the wheel brought.
 

@@ -1,8 +1,8 @@
 """Workloads, one a file, found by being there; the protocols are in `hugewise.model.workload` and `model.procedure`.
 
 Imports `machine` and the model. A new workload goes here: a file with a `WORKLOAD`, and a row in
-docs/reference/workloads.md. What several share is in files that begin with an underscore: those of the probe begin with
-`_micro`, those with data, servers or outputs with `_staged`.
+docs/reference/workloads.md. What several share is in files that begin with an underscore: `_micro` for those of the
+probe, `_staged` for those with data, servers or outputs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What the two TPC-C clients say, second by second and in the end. Pure.
+"""TPC-C on PostgreSQL and MariaDB: its two clients, their commands and output, and the servers' settings. Pure.
+
+What the two TPC-C clients say, second by second and in the end. Pure.
 
 go-tpc 1.0 with `--output json --interval 1s` prints a list of rows for each second, then those of the whole run, then
 the rates. sysbench-tpcc prints sysbench's own report, in which all transactions are alike.

@@ -1,4 +1,6 @@
-"""A metric over the levels of a numeric parameter: a line for each policy, as in studies of databases.
+"""A metric at the levels of a study's factors: as lines over a numeric parameter, else as grouped bars.
+
+A metric over the levels of a numeric parameter: a line for each policy, as in studies of databases.
 
 Cells that differ in their parameters alone: what figures over factor levels are drawn from.
 
