@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from hugewise import workloads
-from hugewise.cli import plan as listing
+from hugewise.cli import list as listing
 from hugewise.cli.main import cli
 from hugewise.model.results import CellResult
 from hugewise.plan import cells

@@ -89,7 +89,6 @@ BY_PATH = {
     ),
     "a disk of the user's, opened to be read, and closed": ("guests/disks",),
     "an archive in memory": ("workloads/build",),
-    "the torture tool: its own folder": (),
 }
 PROGRAMS = {
     "the scheduler of a fleet: hugewise itself": (
@@ -121,7 +120,6 @@ PROGRAMS = {
         "fleet/sigcont_watchdog",
         "fleet/worker",
     ),
-    "hugewise itself, to be killed": (),
 }
 
 FUNCTIONS: dict[str, set[str] | None] = {

@@ -12,7 +12,7 @@ import pytest
 from tests.requirements import need_program
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = [*ROOT.glob("tools/*.sh"), *ROOT.glob("tools/*.py"), ROOT / ".ci" / "run"]
+SCRIPTS = [*ROOT.glob("tools/*.sh"), *ROOT.glob("tools/**/*.py"), ROOT / ".ci" / "run"]
 # What fetches, and one of the words that hold it to a lock.
 HELD = {
     r"\bpip (install|sync)\b": ("--require-hashes", "--no-deps"),

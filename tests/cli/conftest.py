@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from hugewise.cli import list as listing
 from hugewise.cli import main
-from hugewise.cli import plan as listing
 from hugewise.session import feasibility
 from tests.build.hosts import FakeHost
 from tests.drive import only_run

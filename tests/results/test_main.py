@@ -43,6 +43,7 @@ def test_a_run_joins_its_page_as_it_ends(capsys: pytest.CaptureFixture[str], tmp
     run = only_run(tmp_path / "results")
     (made,) = read(page).runs
     assert made.results.run == run.name
+    assert made.results.command[:2] == ("hugewise", "run"), "the page tells how to measure it again"
     assert f"  {page}\n" in out and f"  {page.parent / 'overview.md'}\n" in out
     assert f"| run | {run.name}, finished" in page.with_suffix(".md").read_text()
 

@@ -289,7 +289,7 @@ def _lines(report: TortureReport) -> Iterator[str]:
         yield f"not tortured here: {kind}: {reason}"
     for name, faults in report.faults.items():
         yield f"{name}: {faults[0]}" + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else "")
-        yield f"  again: hugewise torture --seed {begun.seed} --case {name}"
+        yield f"  again: python -m tools.torture --seed {begun.seed} --case {name}"
     outcome = f"{len(report.faults)} cases with a BROKEN promise" if report.faults else "every promise held"
     if report.total.done == 0:
         outcome = "NOTHING was tested"

@@ -147,7 +147,6 @@ LEAST = 40 << 20
 """Bytes of a heap whose smallest share is a huge page."""
 
 _PAGE = 2 << 20
-_FEWEST, _MOST = 6, 24  # blocks
 _BLOCK = len(SHARES) / 2  # of the pilot's, which have two runs
 _LOST = 0.25  # of the blocks
 

@@ -89,7 +89,7 @@ def run(study: str | None, command: Sequence[str], policy: str | None, dry_run: 
     """
     import hugewise  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.cli import progress  # noqa: PLC0415
-    from hugewise.cli.plan import show_plan  # noqa: PLC0415
+    from hugewise.cli.list import show_plan  # noqa: PLC0415
 
     chosen = request.study_of(study, command, policy, options)
     client = request.client_of(options["client"], options["hosts"])
@@ -233,7 +233,7 @@ def calibrate(study: Path | None, pairs: int, planted: str, **options: Any) -> N
 @click.argument("what", type=click.Choice(["policies", "workloads", "metrics", "studies", "published"]))
 def list_(what: str) -> None:
     """List policies, workloads, metrics, studies or published sources."""
-    from hugewise.cli.plan import show_list  # noqa: PLC0415
+    from hugewise.cli.list import show_list  # noqa: PLC0415
 
     show_list(what)
 

@@ -1,42 +1,23 @@
-"""Plans for the terminal: of `hugewise plan`, of a dry run; listings; a calibration.
-
-The verb `plan`: what was asked, what it is planned from, and the forecast on the terminal or as JSON.
-
-Plain listings for the terminal: a dry run's plan, and what there is of policies, workloads, metrics, and so on.
-
-A calibration in words, for a terminal.
-"""
+"""`hugewise plan`: what was asked, what it is planned from, and the forecast; and a calibration in words."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.table import Table
-
-import hugewise
-from hugewise import policies, published, workloads
+from hugewise import published
 from hugewise.analysis import forecast
 from hugewise.analysis.calibration import Agreement, Calibrated, CalibrationRecord, Stream
 from hugewise.analysis.forecast import Reread, replan
 from hugewise.cli import progress
-from hugewise.console import TextConsole
-from hugewise.errors import StudyError, UserError
-from hugewise.host.local_host import LocalHost
-from hugewise.model import randomisation
-from hugewise.model.design import ESTIMANDS
-from hugewise.model.host import ClientHost
-from hugewise.model.metric import COMMON
-from hugewise.model.pages import PageSizes
-from hugewise.model.policy import mechanism as mechanism_of
-from hugewise.quantity import format_duration, parse_duration, parse_share
+from hugewise.errors import UserError
+from hugewise.quantity import parse_duration, parse_share
 from hugewise.report import forecast as told
 from hugewise.report.terminal import show
 from hugewise.session import feasibility, session
 from hugewise.store.folder import RunFolder
-from hugewise.study import load
 from hugewise.study import load as studies
 from hugewise.study.study import Study
 from hugewise.visible import say_json
@@ -124,140 +105,6 @@ def _effect(text: str) -> float:
     if share == 0:
         raise ValueError("no number of pairs shows an effect of 0; write for example 1%")
     return share
-
-
-_BESIDE = 40  # columns of a dry run's table beside the cell's name
-
-
-def show_plan(study: Study, client: ClientHost | None, seed: bytes | None, results: Path) -> None:
-    """Cells, arms, budget, what is left out, why the budget decides nothing, and one example order under a seed that no
-    run uses. `results` is the folder of earlier runs. Raises UserError.
-    """
-    from hugewise.analysis import budget, earlier  # noqa: PLC0415  (numpy, which listings do without)
-
-    plan = hugewise.make_plan(study, results=results, client=client)
-    console = TextConsole()
-    table = _table("cell", "metric", "arms (baseline first)")
-    table.columns[0].no_wrap = True  # what --only takes stays in one piece: so wide the table is at least
-    console.width = max(console.width, _BESIDE + max((len(cell.id) for cell in plan.cells), default=0))
-    for cell in plan.cells:
-        arms = [cell.baseline, *(arm.name for arm in cell.arms if arm.name != cell.baseline)]
-        metrics = ", ".join(f"{metric.name} ({metric.unit})" for metric in (cell.metric, *cell.also))
-        table.add_row(cell.id, metrics, ", ".join(arms))
-    console.print(table)
-    for cell in plan.cells:
-        if cell.kind != "sequential":
-            console.print(f"{cell.id}: {cell.kind}, {ESTIMANDS[cell.kind]}", soft_wrap=True)
-    for left in plan.left_out:
-        console.print(f"left out: {left.what}: {left.reason}", soft_wrap=True)
-    if not plan.cells:
-        console.print("nothing of it can run here")
-        return
-    claims = None if study.method == "screening" else len(earlier.judged_comparisons(study, plan.cells))
-    console.print(_budget(study, claims), soft_wrap=True)
-    for line in plan.first:
-        console.print(f"first: {line}", soft_wrap=True)
-    if (why := budget.too_small(study, plan.cells, results)) is not None:
-        console.print(why, soft_wrap=True)
-    example = seed or randomisation.new_seed()
-    note = "shown only; no run uses it" if seed is None else "shown only; a run uses it if --seed gives it again"
-    console.print(f"\nexample orders under the seed {example.hex()} ({note}):", soft_wrap=True)
-    for number, cell in enumerate(plan.cells, 1):
-        order = randomisation.order(example, number, [arm.name for arm in cell.arms], cell=cell.id)
-        console.print(f"  block {number} ({cell.id}): {', '.join(trial.arm for trial in order)}", soft_wrap=True)
-
-
-def _budget(study: Study, comparisons: int | None) -> str:
-    """How much a run measures, and how many comparisons share its error rate; None of them: nothing is claimed."""
-    most = "" if study.method == "fixed-n" else "at most "
-    time = "" if study.budget.time is None else f", at most {format_duration(study.budget.time)} in all"
-    if comparisons is None:
-        claim = "claims nothing"
-    else:
-        sure = f"{study.confidence * 100:.10g}%"
-        claim = f"one comparison at {sure}" if comparisons == 1 else f"{comparisons} comparisons, together at {sure}"
-    return f"budget: {most}{study.budget.blocks} blocks of each cell{time}; {claim} ({study.method})"
-
-
-def show_list(what: str) -> None:
-    """Print one of the listings."""
-    makers = {
-        "policies": _policies,
-        "workloads": _workloads,
-        "metrics": _metrics,
-        "studies": _studies,
-        "published": _published,
-    }
-    heads = {
-        "policies": ("policy", "here", "what it is"),
-        "workloads": ("workload", "judged by", "what it is"),
-        "metrics": ("metric", "of", "unit", "better", "what it is"),
-        "studies": ("study", "question"),
-        "published": ("source", "what it is"),
-    }
-    table = _table(*heads[what])
-    for row in makers[what]():
-        table.add_row(*row)
-    TextConsole().print(table)
-
-
-def _table(*heads: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in heads:
-        table.add_column(head, overflow="fold")
-    return table
-
-
-def _policies() -> Iterator[Sequence[str]]:
-    host = LocalHost()
-    sizes = PageSizes.discover(host)
-    mechanism = mechanism_of(host)
-    for policy in policies.discover(sizes).values():
-        missing = policy.missing(host, sizes, mechanism)
-        yield policy.name, mechanism if missing is None else f"no: {missing}", policy.description
-
-
-def _workloads() -> Iterator[Sequence[str]]:
-    for workload in workloads.discover().values():
-        values = ", ".join(parameter.name for parameter in workload.parameters)
-        yield workload.name, workload.metrics[0].name, f"{workload.description}\nparameters: {values}"
-
-
-def _metrics() -> Iterator[Sequence[str]]:
-    for metric in COMMON:
-        yield metric.name, "every attempt", metric.unit, metric.better, metric.description
-    for workload in workloads.discover().values():
-        for metric in workload.metrics:
-            if metric not in COMMON:
-                yield metric.name, workload.name, metric.unit, metric.better, metric.description
-
-
-def _studies() -> Iterator[Sequence[str]]:
-    for path in sorted({path.resolve() for folder in _folders() for path in folder.glob("*.toml")}):
-        try:
-            found = studies.load(path)
-            yield _shown(path), found.question
-        except StudyError as error:
-            yield _shown(path), f"cannot be read: {error.message}"
-
-
-def _published() -> Iterator[Sequence[str]]:
-    for name in published.names():
-        found = published.load(name)
-        planned = ", ".join(one.name for one in found.benchmarks) or "nothing, for want of figures"
-        yield name, f"{found.source.title} ({found.source.publisher}, {found.source.date})\nto plan: {planned}"
-
-
-def _folders() -> Iterable[Path]:
-    """Where studies lie: below the folder of the call, and those that come with hugewise."""
-    return (Path("studies"), load.folder())
-
-
-def _shown(path: Path) -> str:
-    """What `hugewise run` takes for it here."""
-    if path.is_relative_to(Path.cwd()):
-        return str(path.relative_to(Path.cwd()))
-    return path.stem if path.parent == load.folder().resolve() else str(path)
 
 
 _NOTHING = "-"

@@ -50,7 +50,6 @@ from hugewise.machine.proc import living
 from hugewise.model.host import Host, number_of, text_of
 from hugewise.model.pages import THP, page_flags_readable
 from hugewise.quantity import format_duration, format_size, readable_size
-from hugewise.stats.without_replacement import finite_mean
 
 _STATES = ("pmd", "aligned", "unaligned", "partial")
 _Blocks = list[Counter[Key]]
@@ -62,6 +61,8 @@ def bounds_of(folios: Sequence[MappedFolios], seed: int, confidence: float) -> S
     sampled = [one.sampled for one in folios if one.sampled is not None]
     if not sampled:
         return None
+    from hugewise.stats.without_replacement import finite_mean  # noqa: PLC0415  (numpy is slow to load)
+
     each = _each(folios, confidence)
     nothing = (finite_mean([0.0] * len(one.drawn), one.population, each).high for one in sampled)
     unseen = sum(one.population * one.block * high for one, high in zip(sampled, nothing, strict=True))
@@ -128,6 +129,8 @@ def _row(row: _Row, folios: Sequence[MappedFolios], blocks: Sequence[_Blocks], e
         if one.sampled is None:
             low, high = low + sum(totals), high + sum(totals)
             continue
+        from hugewise.stats.without_replacement import finite_mean  # noqa: PLC0415
+
         whole = one.sampled.population * one.sampled.block
         mean = finite_mean([total / one.sampled.block for total in totals], one.sampled.population, each)
         low, high = low + mean.low * whole, high + mean.high * whole

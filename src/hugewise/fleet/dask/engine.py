@@ -24,7 +24,7 @@ from hugewise import reading
 from hugewise.errors import HostLostError, HugewiseError
 from hugewise.fleet import protocol
 from hugewise.fleet.certificates import Authority, Identity
-from hugewise.fleet.dask import settings, worker
+from hugewise.fleet.dask import settings, task
 from hugewise.fleet.dask.scheduler import SchedulerSettings
 from hugewise.fleet.dask.worker import WorkerSettings
 from hugewise.fleet.engine import over_ssh
@@ -177,7 +177,7 @@ class DaskEngine:
     def _answer(self, client: Any, host: str, order: bytes, timeout: float) -> bytes:
         future = None
         try:
-            future = client.submit(worker.obey, order, resources=settings.resource(host), retries=0, pure=False)
+            future = client.submit(task.obey, order, resources=settings.resource(host), retries=0, pure=False)
             found = future.result(timeout)
         except TimeoutError:
             raise

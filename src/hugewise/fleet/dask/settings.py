@@ -25,7 +25,7 @@ from hugewise.errors import HugewiseError, UserError
 from hugewise.fleet import certificates
 from hugewise.fleet.certificates import Identity
 
-TASK: Final = ("hugewise.fleet.dask.worker", "obey")
+TASK: Final = ("hugewise.fleet.dask.task", "obey")
 
 FROM_COORDINATOR: Final = frozenset(
     {("dask._expr", "Expr._reconstruct"), ("dask._expr", "LLGExpr"), ("dask._task_spec", "Task"), TASK}

@@ -5,10 +5,6 @@ gone, and the coordinator starts another one. A new one of the same fleet ends a
 orders are obeyed in the spool, by keepers that are processes of their own.
 
 It is bound to the housekeeping CPU, but for the orders themselves, since a keeper inherits that.
-
-The one function that Dask ever carries: what a worker does with an order.
-
-Its scheduler loads this module too, to find it: it imports nothing of Dask or of the machine.
 """
 
 from __future__ import annotations
@@ -30,6 +26,7 @@ from hugewise.errors import HugewiseError
 from hugewise.files import storing, write_whole
 from hugewise.fleet.certificates import Identity
 from hugewise.fleet.dask import settings
+from hugewise.fleet.dask.task import set_worker
 from hugewise.fleet.engine import delivered
 from hugewise.fleet.host_agent import have_spool
 from hugewise.fleet.protocol import usual_spool
@@ -37,21 +34,6 @@ from hugewise.fleet.sigcont_watchdog import start_watchdog
 from hugewise.fleet.spool import WorkerAt
 from hugewise.fleet.worker import process
 from hugewise.visible import say
-
-_obeyed: list[Callable[[bytes], bytes]] = []
-
-
-def set_worker(function: Callable[[bytes], bytes]) -> None:
-    """In a worker: who answers orders from now on."""
-    _obeyed[:] = [function]
-
-
-def obey(order: bytes) -> bytes:
-    """The answer to an order, both as `fleet.protocol` encodes them. Raises RuntimeError where this is no worker."""
-    if not _obeyed:
-        raise RuntimeError("this process obeys no orders")
-    return _obeyed[0](order)
-
 
 _MOST: Final = 1 << 20  # bytes of what it is told
 _CONNECTING_S: Final = 30.0
