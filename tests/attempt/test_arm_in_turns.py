@@ -72,8 +72,8 @@ class Acting(ServiceDriver):
     """An attempt of which only its runner and its procedure are there."""
 
     def __init__(self, runner: Serving, window: Window | None) -> None:
-        self._stage = cast(ProcedureRunner, runner)
-        self._scene = Procedure(timed=Launch(argv=("client",), proof="live"), window=window)
+        self._runner = cast(ProcedureRunner, runner)
+        self._procedure = Procedure(timed=Launch(argv=("client",), proof="live"), window=window)
         self.problem = None
         self.fixed = False
 
