@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from hugewise.advise import advise
 from hugewise.advise import advise as phases
 from hugewise.advise import layouts as curves
 from hugewise.advise.advice import Advice
@@ -172,11 +171,11 @@ def test_blocks_in_which_a_layout_was_not_had_are_lost() -> None:
 
 
 def test_the_figure_has_its_points_and_its_knee() -> None:
-    drawn = advise.figure(curve(of(KNEE)))
+    drawn = phases.figure(curve(of(KNEE)))
     assert drawn.startswith("<svg")
     assert "of the heap on huge pages" in drawn
     assert drawn.count("NaN") == 0
-    assert advise.figure(curve(of((1.0,) * 6))).startswith("<svg")
+    assert phases.figure(curve(of((1.0,) * 6))).startswith("<svg")
 
 
 LEVELS: Mapping[str, float] = {f"backed-{share}": math.log(value) for share, value in zip(SHARES, KNEE, strict=True)}

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from hugewise.advise import advise, layouts
 from hugewise.advise import advise as phases
+from hugewise.advise import layouts
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import Advice
@@ -578,7 +578,7 @@ def test_where_the_screening_came_to_nothing_it_does_not_say_that_nothing_takes_
     found, _ = phases.advise(asked, tmp_path)
     folder = RunFolder(Path(found.screening_folder))
     folder.append(Closed(t=2000.0, state="time is up", seed=bytes(16).hex()))
-    screen = advise.choose_for_memory(folder, analyze(folder.path))
+    screen = phases.choose_for_memory(folder, analyze(folder.path))
     assert (screen.chosen, screen.unsure) == ("off", True)
     assert screen.reason == "it reaches least, and nothing is known of any"
 

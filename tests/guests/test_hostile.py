@@ -26,7 +26,6 @@ from hugewise.guests.boarding import GuestSettings
 from hugewise.guests.cgroup import Groups, GuestLeaf
 from hugewise.guests.counted import Orders
 from hugewise.machine import agent as agents
-from hugewise.machine import agent as channel
 from hugewise.machine import messages, noise, probe, proc
 from hugewise.machine.agent import Agent
 from hugewise.machine.messages import parse_foreign
@@ -339,7 +338,7 @@ def test_a_launcher_that_says_nonsense_ends_the_machine_and_not_the_run(tmp_path
 
 
 def test_a_guest_that_is_slow_each_time_is_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "_WAITED_S", 0.2)
+    monkeypatch.setattr(agents, "_WAITED_S", 0.2)
 
     def slowly(_: dict[str, Any]) -> bytes:
         time.sleep(0.03)

@@ -18,8 +18,8 @@ import pytest
 from hugewise import unprivileged
 from hugewise.errors import StorageError, UserError
 from hugewise.guests import debian, image, packages
-from hugewise.guests import packages as foreseen
 from hugewise.guests.boot import Hosting
+from hugewise.guests.packages import Foreseen
 from hugewise.machine.remote import RemoteMachine
 from hugewise.machine.serving import run
 from hugewise.unprivileged import Finished
@@ -169,15 +169,15 @@ def test_what_an_image_takes_is_known_when_the_lists_are_there(monkeypatch: pyte
     )
     seen: list[Sequence[str]] = []
 
-    def by_lists(packages: Sequence[str], suite: str, arch: str) -> foreseen.Foreseen:
+    def by_lists(packages: Sequence[str], suite: str, arch: str) -> Foreseen:
         seen.append(packages)
-        return foreseen.Foreseen((a_package,), 50_000_000)
+        return Foreseen((a_package,), 50_000_000)
 
     monkeypatch.setattr(image, "package_sizes", by_lists)
     takes = image.takes(["gcc"], "arm64", "trixie")
     assert takes == "12.3 MB are fetched, and about 50 MB of the cache are taken"
     assert {"gcc", "coreutils", "dash"} <= set(seen[0])  # what every image has with it
-    monkeypatch.setattr(image, "package_sizes", lambda *_: foreseen.Foreseen((a_package,), None))
+    monkeypatch.setattr(image, "package_sizes", lambda *_: Foreseen((a_package,), None))
     assert image.takes(["gcc"], "arm64", "trixie") == "12.3 MB are fetched"
     monkeypatch.setattr(image, "package_sizes", lambda *_: None)
     assert image.takes(["gcc"], "arm64", "trixie").startswith("how much that is, the run says")

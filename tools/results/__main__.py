@@ -53,9 +53,8 @@ def measure(page: Path, study: str, results: Path, blocks: int | None, time_: st
     request.must_be_study(study, "hugewise run --policy base,thp --")
     chosen = load.with_budget(request.part_of(Path(study), part), blocks, time_)
     check(page, chosen)
-    options_given = {"--scale": part["scale"], "--only": part["only"], "--arms": part["arms"], "--time": time_}
-    options_given |= {"--blocks": blocks, "--results": results}
-    words = [str(word) for pair in options_given.items() if pair[1] is not None for word in pair]
+    given = {**part, "blocks": blocks, "time": time_, "results": results}
+    words = [word for name, value in given.items() if value is not None for word in (f"--{name}", str(value))]
     call = request.command_line(("run", study, *words))
     found = progress.reported(lambda listener: hugewise.run(chosen, listener=listener, results=results, command=call))
     join(page, Path(found.folder))

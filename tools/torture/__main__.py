@@ -37,7 +37,6 @@ def torture(*, results: Path, case: str | None, soaking: str | None, as_json: bo
     Keeps what it found in RESULTS/torture-SEED; called again, it goes on with the cases that are left. Exit status 1
     when a promise is broken.
     """
-
     command = asked["hugewise"]
     chosen = torturing.TortureOptions(
         folder=results,

@@ -22,7 +22,6 @@ import msgspec
 
 from hugewise import reading
 from hugewise.advise import decision, layouts
-from hugewise.advise import layouts as curves
 from hugewise.advise.candidates import LeftOutCandidate, SettingCandidate
 from hugewise.advise.decision import FootprintChange, MeasuredSetting
 from hugewise.advise.pilot import ProgramAsIs
@@ -139,7 +138,7 @@ class Advice(msgspec.Struct, kw_only=True):
     confirmation_folder: str = ""
     confirmed: Confirmed | None = None
     curve_folder: str = ""
-    curve: curves.CurveOfGain | None = None
+    curve: layouts.CurveOfGain | None = None
     apart_folder: str = ""
     apart: layouts.GainParts | None = None
     """Of a layout that was confirmed: what of its gain is the library's own, and what its pages'."""
@@ -240,7 +239,7 @@ class AdviceFolder:
             self._close = weakref.finalize(self, self._held.close)
 
     def read(self, name: str, kind: type[_Record], version: int) -> _Record:
-        """What stands in it, held from here on. Raises UserError where that is no record, or one of another version."""
+        """Read the record and hold its folder. Raises UserError for no record, or a record of another version."""
         try:
             own(self.path, f"the advice {self.path}")
             self.hold()
@@ -281,7 +280,7 @@ class AdviceFolder:
             write_whole(self.place / name, data)
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of that name."""
+        """Whether the folder of the advice has a file `name`."""
         return (self.place / name).is_file()
 
     def hand_over(self) -> None:

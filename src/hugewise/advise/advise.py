@@ -5,7 +5,7 @@ run puts the machine back itself, as any run does.
 
 An advice under way: its time, its record, and the runs of its phases.
 
-Who goes on after a screening: whom the confirmation is about, and who is measured beside it.
+The choice after a screening: the setting that the confirmation tests, and the runner-up measured with it.
 
 For speed and the tail the method `screening` decides. For memory each arm has a fixed number of blocks and estimates
 decide: a screening drops whoever is slower than another, and the smallest may be. That has no error rate: what is said
@@ -28,7 +28,6 @@ import msgspec
 
 from hugewise import workloads
 from hugewise.advise import decision, layouts, text
-from hugewise.advise import layouts as curves
 from hugewise.advise import pilot as pilots
 from hugewise.advise import question as questions
 from hugewise.advise.advice import FORMAT, RECORD, Advice, AdviceFolder, Screen, confirmed
@@ -132,7 +131,7 @@ class InterruptedPhaseError(Exception):
 
 
 def ended(folder: RunFolder) -> Results:
-    """What a phase's run found. Raises InterruptedPhaseError where it has not ended."""
+    """The results of a phase's run. Raises InterruptedPhaseError for a run that has not ended."""
     found = analyze(folder.path)
     if found.state in ("running", "interrupted"):
         raise InterruptedPhaseError
@@ -144,7 +143,7 @@ _MORE = 1.5  # times as long takes a block of three attempts as one of two
 
 
 def choose_for_memory(folder: RunFolder, found: Results) -> Screen:
-    """What the fixed blocks say of memory. `chosen` is `as-is` where nothing takes less."""
+    """The choice by memory, from the fixed blocks: `as-is` where no setting takes less."""
     run = folder.read()
     (cell,) = found.cells
     seen = decision.measured(found, cell)
@@ -184,10 +183,10 @@ def record_with_runner_up(screen: Screen, found: Results, chosen: str) -> Screen
 
 
 def runner_up_of(advice: Advice, pilot: ProgramAsIs, seconds: float) -> str:
-    """Whom the confirmation measures beside the chosen one: the runner-up, where the time allows; else nobody.
+    """The setting that the confirmation measures beside the chosen setting: the runner-up; empty for want of time.
 
-    Its attempts make each block longer by half: where so many blocks would hardly be enough for a verdict it is left
-    out.
+    The runner-up makes each block longer by half. Where the time would then hardly be enough for a verdict, the
+    runner-up is left out.
     """
     if advice.screen is None or not advice.screen.runner_up:
         return ""
@@ -198,7 +197,7 @@ def runner_up_of(advice: Advice, pilot: ProgramAsIs, seconds: float) -> str:
 
 
 POOL_ROOM = 1.1
-"""Of the memory that was seen: the heap grows in steps."""
+"""The size of a pool or a heap, as a multiple of the memory that the pilot saw: a heap grows in steps."""
 
 _PAGE = 2 << 20
 
@@ -238,19 +237,19 @@ def measure_curve(asking: Asking, here: ProgramHere) -> None:
     assert advice.pilot is not None  # it came first
     asked = advice.question
     advice.arrived = "curve"
-    pages = curves.pages_of(here)
+    pages = layouts.pages_of(here)
     if not here.memory:
         raise UserError("how much memory it needs was not seen", hint="name it: --pool 512m")
     heap = math.ceil((asked.pool or here.memory * POOL_ROOM) / _PAGE) * _PAGE
-    if heap < curves.LEAST:
+    if heap < layouts.LEAST:
         told = f"there is no curve of it: its heap of {format_size(heap)} has too few huge pages to share out"
         raise UserError(
-            told, hint=f"give it a larger input, of {format_size(curves.LEAST)} or more, or name it: --pool"
+            told, hint=f"give it a larger input, of {format_size(layouts.LEAST)} or more, or name it: --pool"
         )
-    count = 2 if advice.curve_folder else curves.curve_blocks(asking.left, advice.pilot.block_s)
-    asking.say(f"curve: {len(curves.SHARES)} shares of {heap >> 20:,} MiB on {pages}, {count} blocks")
-    uses = curves.arms(pages, heap)
-    study = questions.comparison_study("advise-curve", asked, uses, heap, count, baseline=curves.BASELINE)
+    count = 2 if advice.curve_folder else layouts.curve_blocks(asking.left, advice.pilot.block_s)
+    asking.say(f"curve: {len(layouts.SHARES)} shares of {heap >> 20:,} MiB on {pages}, {count} blocks")
+    uses = layouts.arms(pages, heap)
+    study = questions.comparison_study("advise-curve", asked, uses, heap, count, baseline=layouts.BASELINE)
     folder = asking.run(study, "curve")
     found = ended(folder)
     run = folder.read()
@@ -259,7 +258,7 @@ def measure_curve(asking: Asking, here: ProgramHere) -> None:
         told = f"the curve could not be measured: {left.policy} could not be run here: {left.reason}"
         raise UserError(told, hint="free memory, or name less: --pool 512m")
     (cell,) = found.cells
-    made = curves.measured(str(folder.path), cell, run.blocks, pages, heap, asked.margin, asked.confidence)
+    made = layouts.measured(str(folder.path), cell, run.blocks, pages, heap, asked.margin, asked.confidence)
     advice.curve = made
     asking.put("curve.svg", images.standalone(figure(made)).encode())
 

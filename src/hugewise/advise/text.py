@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from mmap import PAGESIZE
 
 from hugewise.advise import decision, layouts
-from hugewise.advise import layouts as curves
 from hugewise.advise.advice import Advice, Confirmed
 from hugewise.advise.candidates import SettingCandidate
 from hugewise.advise.decision import FootprintChange, KnownFrom, MeasuredSetting, Priority, TradeOff, explained
@@ -184,7 +183,7 @@ def recommended(found: Advice) -> bool:
 def answer(found: Advice) -> str:
     """One sentence: what to set, the gain with its interval, the price, and how sure."""
     if found.curve is not None:
-        return curves.curve_sentence(found.curve)
+        return layouts.curve_sentence(found.curve)
     last, margin = found.confirmed, found.question.margin
     if last is None:
         return _unconfirmed(found)
@@ -341,7 +340,7 @@ def whole(found: Advice) -> str:
 
 def _curve(found: Advice) -> Iterator[str]:
     assert found.curve is not None
-    yield from curves.lines(found.curve, shlex.join(layouts.command_of(found.question)))
+    yield from layouts.lines(found.curve, shlex.join(layouts.command_of(found.question)))
 
 
 def _notes(found: Advice, *, short: bool) -> Iterator[str]:

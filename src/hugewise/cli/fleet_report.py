@@ -42,12 +42,11 @@ def report(folder: Path, shares: Sequence[str], output: Path | None, as_json: bo
 
     Writes report.html, report.md and fleet.json into the fleet's folder.
     """
-    from hugewise.errors import HugewiseError
     from hugewise.fleet.pooled import pooled
     from hugewise.report import fleet as reporting
     from hugewise.report.document import brief
     from hugewise.report.terminal import show
-    from hugewise.visible import say, say_json
+    from hugewise.visible import say_json
 
     def told(done: int, of: int) -> None:
         if of > 1 and sys.stderr.isatty():
@@ -109,7 +108,6 @@ def conducted(work: Callable[[Callable[[Path], None]], object], then: Callable[[
 
 # Imports inside functions: each verb pays only for what it uses.
 # ruff: noqa: PLC0415
-
 _HERE = """
 [fleet]
 engine = "local"
@@ -158,7 +156,7 @@ def confirm(  # noqa: PLR0917
     from hugewise.fleet import confirming
     from hugewise.report import fleet
     from hugewise.report.terminal import show
-    from hugewise.visible import say, say_json
+    from hugewise.visible import say_json
 
     if measured is not None and (names or hosts or time_ or dry_run):
         raise UserError("--measured: nothing is run then", hint="leave out --host, --hosts, --time and --dry-run")

@@ -25,8 +25,6 @@ from hugewise.host.knob import NODES
 from hugewise.host.local_host import LocalHost
 from hugewise.host.local_machine import LocalMachine
 from hugewise.host.pool import available
-from hugewise.machine import domain
-from hugewise.machine import domain as domain_xml
 from hugewise.machine import domain as domains
 from hugewise.machine.proc import meminfo
 from hugewise.model.guest import Backing, Domain
@@ -48,7 +46,7 @@ def read(file: Path, host: Host, expected: str | None = None, study: Path | None
     `expected` is the backing that somebody wants, written as in a study; `study` one whose arms say it. Raises
     UserError, StudyError.
     """
-    root = domain.parse(_content(file), str(file))
+    root = domains.parse(_content(file), str(file))
     asked = libvirt.requested_backing(root.first("domain") or root, str(file), meminfo(host).get("Hugepagesize"))
     wanted = [("--expect", _backing(expected, "--expect"))] if expected is not None else []
     wanted += _arms(study) if study is not None else []
@@ -57,9 +55,9 @@ def read(file: Path, host: Host, expected: str | None = None, study: Path | None
 
 def traps_of(file: Path, host: Host) -> Iterator[str]:
     """What takes huge pages from the machine in `file` on this host, with its cure. Raises UserError."""
-    root = domain.parse(_content(file), str(file))
+    root = domains.parse(_content(file), str(file))
     if root.tag != "memoryBacking":
-        for trap in vm_traps(domain.read(root, str(file)), host):
+        for trap in vm_traps(domains.read(root, str(file)), host):
             yield f"{trap.found} [{trap.rule}]: {trap.title}; cure: {trap.cure}"
 
 
@@ -162,7 +160,7 @@ def write(
     from hugewise.study.load import parse  # noqa: PLC0415  (brings the published figures)
 
     _check_workload(wish)
-    root = domain_xml.parse(xml, file)
+    root = domains.parse(xml, file)
     domain = domains.read(root, file)
     asked = libvirt.requested_backing(root.first("domain") or root, file, meminfo(host).get("Hugepagesize"))
     made = domain_study.restate(domain, asked, wish, _offer(domain.memory, domain.emulator, host))
@@ -248,8 +246,6 @@ def main(  # noqa: PLR0917  (as click hands them over)
     output: Path | None,
 ) -> None:
     """Write the study, and tell what is to be told of it. Raises UserError, StudyError, StorageError."""
-    from hugewise.host.local_host import LocalHost  # noqa: PLC0415
-
     if policy is not None and not resident:
         cure = "add --resident; else the arms are what the guests' memory can be made of"
         raise UserError("--policy is for a guest that stays", hint=cure)

@@ -20,7 +20,6 @@ from hugewise.model.pages import PageSizes
 from hugewise.model.policy import mechanism as mechanism_of
 from hugewise.quantity import format_duration
 from hugewise.study import load
-from hugewise.study import load as studies
 from hugewise.study.study import Study
 
 _BESIDE = 40  # columns of a dry run's table beside the cell's name
@@ -132,7 +131,7 @@ def _metrics() -> Iterator[Sequence[str]]:
 def _studies() -> Iterator[Sequence[str]]:
     for path in sorted({path.resolve() for folder in _folders() for path in folder.glob("*.toml")}):
         try:
-            found = studies.load(path)
+            found = load.load(path)
             yield _shown(path), found.question
         except StudyError as error:
             yield _shown(path), f"cannot be read: {error.message}"

@@ -5,7 +5,6 @@ What a shell is told when somebody presses TAB, and the script with which it ask
 Click knows verbs, options and choices; here are the values that hugewise knows. A mistake in what stands on the line so
 far completes nothing.
 """
-
 # ruff: noqa: ARG001  (click calls each completion with all three)
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ def reported(start: Callable[[Any], Any], keeper: int | None = None) -> Any:
     import hugewise  # noqa: PLC0415  (each verb pays only for what it uses)
     from hugewise.report.summary import summary  # noqa: PLC0415
     from hugewise.report.terminal import show  # noqa: PLC0415
-    from hugewise.session.progress import Message, telling  # noqa: PLC0415
+    from hugewise.session.progress import telling  # noqa: PLC0415
 
     with show_progress(sys.stderr) as shown:
         listener = shown if keeper is None else telling(keeper, shown)

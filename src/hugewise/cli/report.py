@@ -94,7 +94,6 @@ def export(run_: Path, to: Path, *, force: bool) -> None:
     the run stays as it is: also one that is being measured.
     """
     from hugewise.report.export import export as write  # noqa: PLC0415  (each verb pays only for what it uses)
-    from hugewise.visible import printable, say  # noqa: PLC0415
 
     done = write(run_, to, force=force)
     say(f"{done.rows} rows in {printable(to)}")

@@ -14,7 +14,6 @@ import msgspec
 
 from hugewise.errors import UserError
 from hugewise.guests.kernels import build, packages, source, store
-from hugewise.guests.kernels import store as configs
 from hugewise.guests.kernels.source import RECIPES, SUITE, Recipe
 from hugewise.guests.kernels.store import SymbolDifference
 from hugewise.model.guest import Architecture, Kernel
@@ -112,13 +111,13 @@ def recipe(name: str, arch: Architecture) -> Recipe:
 def difference(first: Kernel, second: Kernel) -> list[SymbolDifference] | None:
     """The symbols that their configurations set differently; None where one of them is not known."""
     texts = [_config(each) for each in (first, second)]
-    return None if texts[0] is None or texts[1] is None else configs.differing(texts[0], texts[1])
+    return None if texts[0] is None or texts[1] is None else store.differing(texts[0], texts[1])
 
 
 def base_page(kernel: Kernel) -> int | None:
     """Bytes of its base page, where its configuration is known."""
     text = _config(kernel)
-    return None if text is None else configs.base_page(configs.parse(text))
+    return None if text is None else store.base_page(store.parse(text))
 
 
 def _config(kernel: Kernel) -> str | None:

@@ -27,7 +27,6 @@ from hugewise import unprivileged
 from hugewise.errors import HugewiseError, StorageError, UserError
 from hugewise.guests import cache
 from hugewise.guests.kernels import modules, store
-from hugewise.guests.kernels import store as configs
 from hugewise.guests.kernels.source import BUILD_DISK, KernelSource, Recipe
 from hugewise.guests.sandbox import workshop
 from hugewise.model.guest import HARDWARE, Architecture, Kernel
@@ -133,7 +132,7 @@ _FIXED = {
 def build_key(recipe: Recipe, source: str) -> store.Key:
     """The key of what is asked for; `source`: the suite whose linux-source it is, or a tarball's SHA-256."""
     return {
-        "symbols": configs.merged_fragments(recipe.texts),
+        "symbols": store.merged_fragments(recipe.texts),
         "name": recipe.name,  # it is in the release
         "arch": recipe.arch,
         "compiler": compiler_version(recipe.arch),
@@ -207,11 +206,11 @@ def _configure(recipe: Recipe, make: _Make, objects: Path) -> str:
     """The configuration that the fragments make of tinyconfig. Raises UserError naming what was dropped."""
     make("tinyconfig")
     path = objects / ".config"
-    path.write_text(configs.merged(path.read_text(encoding="utf-8"), recipe.texts), encoding="utf-8")
+    path.write_text(store.merged(path.read_text(encoding="utf-8"), recipe.texts), encoding="utf-8")
     make("olddefconfig")
     config = path.read_text(encoding="utf-8")
     refused(recipe, config)
-    if given_up := [] if not recipe.own else configs.unmet(recipe.texts, config):
+    if given_up := [] if not recipe.own else store.unmet(recipe.texts, config):
         symbols = ", ".join(f"CONFIG_{each.symbol}={each.second}" for each in given_up)
         make.say(f"{recipe.name}: with your fragments, also {symbols}")
     return config
@@ -219,14 +218,14 @@ def _configure(recipe: Recipe, make: _Make, objects: Path) -> str:
 
 def refused(recipe: Recipe, config: str) -> None:
     """Raises UserError where the configuration is not what the recipe's fragments ask for, or cannot be a guest's."""
-    dropped = configs.unmet(recipe.demanded, config)
+    dropped = store.unmet(recipe.demanded, config)
     if dropped:
         said = ", ".join(f"CONFIG_{each.symbol}={each.first} (it is {each.second})" for each in dropped)
         raise UserError(
             f"the kernel {recipe.name}: the source's configuration does not take {said}",
             hint="ask for what these symbols depend on as well, or use the source that the fragments are written for",
         )
-    lacking = modules.lacking(configs.parse(config))
+    lacking = modules.lacking(store.parse(config))
     if lacking:
         raise UserError(f"the kernel {recipe.name} cannot be a guest's: it lacks {', '.join(lacking)}")
 

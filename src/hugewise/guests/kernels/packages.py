@@ -14,7 +14,6 @@ from hugewise.errors import StorageError, UserError
 from hugewise.guests import cache, debian, packages
 from hugewise.guests.debian import Package
 from hugewise.guests.kernels import modules, store
-from hugewise.guests.kernels import store as configs
 from hugewise.guests.kernels.modules import about_image, unpacked
 from hugewise.guests.packages import inside
 from hugewise.guests.sandbox import workshop
@@ -143,7 +142,7 @@ def _modules(tree: Path, release: str) -> Path:
 
 
 def _check(package: str, config: str) -> None:
-    lacking = modules.lacking(configs.parse(config))
+    lacking = modules.lacking(store.parse(config))
     if lacking:
         raise UserError(
             f"the kernel of {package} cannot be a guest's: its configuration lacks {', '.join(lacking)}",
